@@ -164,7 +164,7 @@ WHY = {
     "radar_in_complex128": "no rule knew this type; reported since, 0.18 to 0.55",
     "saliency_gradient_left_on": "no rule looks for gradients of inputs, which nobody reads",
     "heartbeats_projected_in_loop": "no rule knew the product that needs nothing of the round before; since then 0.15 to 0.47",
-    "rents_penalised_by_hand": "no rule knew a penalty by hand; reported since, 0.03 to 0.16",
+    "rents_penalised_by_hand": "no rule knew a penalty by hand; reported since, without a number, as no shapes were recorded",
     "faces_triplet_loop": "many-small-ops stood first, 0.55 to 0.86; its words, which did not match the pattern, have changed",
     "host_threads": "no row of a recording shows how many threads an op uses; the loop is reported, 0.78 to 0.95",
     "ensemble_one_by_one": "many-small-ops stands first, 0.67 to 0.91; the loop's layers may be a chain, by their shapes",

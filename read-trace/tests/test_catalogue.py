@@ -176,6 +176,8 @@ CASES = {
             Made("aten::mul", dims=[[512, 1, 16], [1, 64, 16]], types=["float"] * 2, values=[""] * 2, then=(Made("aten::exp"),)),
             Made("aten::mul", dims=[[512, 1, 16], [1, 64, 16]], types=["float"] * 2, values=[""] * 2,
                  then=(Made("aten::sum", dims=[[8, 8]], types=["float"], values=[""]),)),  # of something else
+            Made("aten::mul", dims=[[512, 1, 16], [1, 64, 16]], types=["float"] * 2, values=[""] * 2,
+                 then=(Made("aten::sum"), Made("aten::div", dims=[[512, 64, 16]], types=["float"], values=[""]))),  # it is needed
         ],
     ),
     "complex128": case(

@@ -2229,6 +2229,75 @@ def test_a_loop_that_takes_elements_out_of_a_tensor_and_multiplies_them_is_no_mo
     assert ("repeated-ops" in found(tmp_path, [step(0, 0, 2000), *made])) is told
 
 
+def of_weights(squared=(8, 8), updated=(8, 8), over=None, at=900):
+    """Four tensors are squared and summed up before a backward pass, `over` some dimensions, and weights are updated."""
+    for n in range(4):
+        numbers = {"Sequence number": n + 1, "Fwd thread id": 0}
+        shapes = {"Input Dims": [list(squared)], "Input type": ["float"], "Concrete Inputs": [""]}
+        yield op("aten::pow", at + 100 * n, 40, **shapes, **numbers)
+        dims = {"Input Dims": [list(squared), [], []], "Input type": ["float", "ScalarList", "Scalar"]}
+        yield op("aten::sum", at + 45 + 100 * n, 40, **(dims | {"Concrete Inputs": ["", over, "False"]} if over else shapes))
+    yield from on(2, *(backward("Pow", 1400 + 50 * n, 40, n + 1) for n in range(4)))
+    yield annotation("Optimizer.step#SGD.step", 1700, 100)
+    yield shaped("aten::add_", 1710, 80, list(updated))
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({}, True),
+        ({"updated": (4, 8)}, False),  # activations
+        ({"over": "[1]"}, False),  # each feature's power
+        ({"at": 900, "squared": (4, 8)}, False),
+    ],
+)
+def test_a_penalty_is_of_whole_weights(tmp_path, more, told):
+    facts = read(write(tmp_path / "t.json", step(0, 0, 2000), *of_weights(**more)))
+    assert ("penalty-in-the-loss" in [f.slug for f in facts.findings]) is told
+
+
+def test_what_is_squared_after_a_backward_pass_is_no_penalty(tmp_path):
+    """It may be a gradient."""
+    earlier = on(2, op("autograd::engine::evaluate_function: MmBackward0", 100, 50))
+    assert "penalty-in-the-loss" not in found(tmp_path, [step(0, 0, 2000), *earlier, *of_weights()])
+
+
+def test_without_shapes_a_penalty_has_no_number(tmp_path):
+    facts = read(write(tmp_path / "t.json", step(0, 0, 1000), *penalty(), *penalty_nodes()))
+    (one,) = [f for f in facts.findings if f.slug == "penalty-in-the-loss"]
+    assert one.gain is None
+    facts = read(write(tmp_path / "t.json", step(0, 0, 2000), *of_weights()))
+    (one,) = [f for f in facts.findings if f.slug == "penalty-in-the-loss"]
+    assert one.gain is not None
+
+
+@pytest.mark.parametrize(
+    ("layer", "whole", "told"),
+    [
+        (([4, 6], [12, 6]), [4, 8, 6], True),
+        (([4, 6], [6, 6]), [4, 8, 6], False),  # it makes what it takes: a recurrence over a buffer
+        (([4, 6], [12, 6]), [4, 5, 6], False),  # of five, no round has its own
+        (([4, 6], [12, 6]), [4, 9, 6], True),  # the first one before the loop
+    ],
+)
+def test_each_round_takes_its_own_part(tmp_path, layer, whole, told):
+    rounds = []
+    for n in range(8):
+        rounds += [shaped("aten::select", 100 * n, 30, whole), shaped("aten::linear", 100 * n + 35, 40, *layer)]
+        rounds.append(op("aten::lerp", 100 * n + 80, 15))
+    assert ("inputs-projected-one-by-one" in found(tmp_path, [step(0, 0, 1000), *rounds])) is told
+
+
+@pytest.mark.parametrize(("weights", "told"), [(None, False), (3, True), (8, False)])
+def test_that_all_rounds_have_one_weight_the_backward_pass_says(tmp_path, weights, told):
+    """Of an inference nothing says so, and of as many weights as rounds it may not be so."""
+    name = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+    nodes = on(2, *(op(name, 850 + 10 * n, 5) for n in range(weights or 0)))
+    facts = read(write(tmp_path / "t.json", step(0, 0, 1000), *(e for n in range(8) for e in time_step(n, 6)), *nodes))
+    (one,) = [f for f in facts.findings if f.slug == "inputs-projected-one-by-one"]
+    assert (one.gain is not None) is told
+
+
 def test_a_penalty_without_a_gradient_is_none(tmp_path):
     """The norms of clipping, or of a log; beside one that has a gradient, they are not counted."""
     assert "penalty-in-the-loss" not in found(tmp_path, [step(0, 0, 1000), *penalty()])
@@ -2284,7 +2353,8 @@ def test_what_an_optimizer_does_of_the_weights_of_a_loop_goes_with_it(tmp_path):
     nodes = [e for n, one in enumerate(reversed(numbered)) for e in (
         op(f"{evaluate}AddmmBackward0", 200 + 60 * n, 25, **one, **threads[1]),
         op(f"{evaluate}torch::autograd::AccumulateGrad", 230 + 60 * n, 25))]  # fmt: skip
-    updates = [e for n in range(4) for e in (op("aten::lerp_", 510 + 60 * n, 25), op("aten::addcdiv_", 540 + 60 * n, 25))]
+    updates = [e for n in range(4) for e in (
+        shaped("aten::lerp_", 510 + 60 * n, 25, [6, 4]), shaped("aten::addcdiv_", 540 + 60 * n, 25, [6, 4]))]  # fmt: skip
     optimizer = annotation("Optimizer.step#Adam.step", 505, 300)
     facts = read(write(tmp_path / "t.json", step(0, 0, 1000), *heads, *on(2, *nodes), optimizer, *updates))
     (one,) = [f for f in facts.findings if f.slug == "loop-of-small-products"]
@@ -2293,6 +2363,14 @@ def test_what_an_optimizer_does_of_the_weights_of_a_loop_goes_with_it(tmp_path):
     alone = read(write(tmp_path / "t.json", step(0, 0, 1000), *heads, *on(2, *nodes), *updates))
     (other,) = [f for f in alone.findings if f.slug == "loop-of-small-products"]
     assert other.seen.startswith("in a row (forward and backward), per step: ") and other.gain.high < one.gain.high
+    others = [shaped(one["name"], one["ts"], 25, [4, 4]) for one in updates]  # of other weights, as many by chance
+    facts = read(write(tmp_path / "t.json", step(0, 0, 1000), *heads, *on(2, *nodes), optimizer, *others))
+    (apart,) = [f for f in facts.findings if f.slug == "loop-of-small-products"]
+    assert apart.seen.startswith("in a row (forward and backward), per step: ")
+    short = annotation("Optimizer.step#Adam.step", 505, 120)  # half of them are in it
+    facts = read(write(tmp_path / "t.json", step(0, 0, 1000), *heads, *on(2, *nodes), short, *updates))
+    (half,) = [f for f in facts.findings if f.slug == "loop-of-small-products"]
+    assert half.seen.startswith("in a row (forward and backward), per step: ")
     shared = [node for node in nodes if "Accumulate" not in node["name"]]  # one weight for all
     facts = read(write(tmp_path / "t.json", step(0, 0, 1000), *heads, *on(2, *shared), optimizer, *updates))
     (once,) = [f for f in facts.findings if f.slug == "loop-of-small-products"]

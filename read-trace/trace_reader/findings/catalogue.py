@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.replay.edits import GONE, ONCE, REPLACED, UNSURE, Effect, all_of, dropped
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.analysis.trace.op_cost import Tensor, inputs_of, shapes_of, tensors_of, whole_numbers
+from trace_reader.analysis.trace.op_cost import Tensor, inputs_of, shapes_of, shapes_of_first, tensors_of, whole_numbers
 from trace_reader.analysis.trace.op_shapes import shapes_in_words
 from trace_reader.findings.registry import LEAST_SHARE, Seen, finding, lies_inside, listed, partly_dropped
 from trace_reader.findings.verdict import denominator
@@ -300,10 +300,18 @@ def _followed(entry: Entry, trace: Trace, ops: Rows) -> Rows:
     outer = outer.where(~outer.is_named(lambda name: (name in VIEW_OPS or name in CASTS) and name not in entry.followed))
     after = _next_on_the_thread(outer, ops)
     follows = (after >= 0) & trace.slices.is_named(np.maximum(after, 0), entry.followed.__contains__)
-    if entry.shape == "all_pairs":  # it takes what they make
+    if entry.shape == "all_pairs":
         both = zip(ops.at.tolist(), after.tolist(), follows.tolist(), strict=True)
-        follows = np.array([is_one and _takes(trace, one, _result_shape(trace, row)) for row, one, is_one in both], bool)
+        follows = np.array([is_one and _takes_alone(trace, one, _result_shape(trace, row)) for row, one, is_one in both], bool)
     return ops.where(follows)
+
+
+def _takes_alone(trace: Trace, row: int, shape: tuple[int, ...] | None) -> bool:
+    """Return whether an op takes a tensor of this shape, and none of the next ones does."""
+    outer = trace.outer_ops
+    outer = outer.where(outer.track == trace.slices.track[row])
+    later = outer.at[np.searchsorted(outer.at, row, "right") :][:MOST_FOLLOW].tolist()
+    return _takes(trace, row, shape) and not any(shape in shapes_of(trace.slices, one) for one in later)
 
 
 def _next_on_the_thread(outer: Rows, ops: Rows) -> np.ndarray:
@@ -396,17 +404,10 @@ def _updates_of_tables(entry: Entry, trace: Trace, spans: Rows) -> Iterator[tupl
         tables |= {(max(whole_numbers(inputs), default=0), grad[-1])} if inputs is not None and grad else set()
     ops = trace.outer_ops.where(lies_inside(trace, trace.outer_ops, entry.also))
     for _, updates in ops.by(ops.detail):
-        shapes = _shapes_of_first(inputs_of(trace.slices, int(updates.at[0])))
+        shapes = shapes_of_first(trace.slices, int(updates.at[0]))
         of_tables = sum(math.prod(shape) for shape in shapes if shape in tables)
         if of_tables:
             yield updates, of_tables / sum(map(math.prod, shapes))
-
-
-def _shapes_of_first(inputs: Inputs | None) -> list[tuple[int, ...]]:
-    """Return the shape of the first input, each one's of a list of tensors."""
-    first = inputs.dims[0] if inputs is not None and isinstance(inputs.dims, tuple) and inputs.dims else ()
-    shapes = [first] if isinstance(first, tuple) and first and isinstance(first[0], int) else first
-    return [shape for shape in shapes if isinstance(shape, tuple) and all(type(n) is int for n in shape)]
 
 
 def entries() -> tuple[Entry, ...]:

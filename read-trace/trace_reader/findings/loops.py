@@ -10,7 +10,7 @@ from trace_reader.analysis.replay.places import Candidate, loops, nodes_of
 from trace_reader.analysis.replay.rounds import unchained
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.file_facts import device_properties
-from trace_reader.analysis.trace.op_cost import shapes_of
+from trace_reader.analysis.trace.op_cost import inputs_of, shapes_of, shapes_of_first
 from trace_reader.findings.optimizer import ACCUMULATES
 from trace_reader.findings.registry import LEAST_SHARE, Seen, finding, lies_inside, listed, of_the_steps
 from trace_reader.link.trace import EVALUATE, Trace
@@ -31,9 +31,9 @@ MODELS = frozenset(
     f"aten::{name}" for name in ("linear", "matmul", "conv1d", "conv2d", "conv3d", "layer_norm", "rms_norm", "batch_norm",
                                  "scaled_dot_product_attention", "mm", "addmm", "bmm", "lstm_cell", "gru_cell", "embedding")
 )  # fmt: skip
-SQUARES = frozenset(f"aten::{name}" for name in ("pow", "square", "norm", "linalg_vector_norm", "abs"))
-SUMS = frozenset(f"aten::{name}" for name in ("sum", "add", "add_", "mul"))
-TOTALS = frozenset(["aten::sum", "aten::norm", "aten::linalg_vector_norm"])
+SQUARES, SUMS = frozenset(["aten::pow", "aten::square"]), frozenset(["aten::add", "aten::add_", "aten::mul"])
+TOTALS = frozenset(["aten::sum", "aten::norm", "aten::linalg_vector_norm"])  # of a whole tensor, or over dimensions
+NEVER_NS = np.iinfo(np.int64).max
 OF_ELEMENTS = frozenset(["aten::matmul", "aten::mm", "aten::bmm"])
 OF_MODELS = frozenset(["aten::linear", "aten::matmul", "aten::conv1d", "aten::conv2d", "aten::conv3d", *GEMM_OPS])
 
@@ -77,14 +77,14 @@ def _loop_of_small_products(trace: Trace, facts: Facts) -> Seen | None:
     "inputs-projected-one-by-one",
     "a select and a linear layer, in each round of a loop",
     "aten::linear right behind aten::select, many times in a row",
-    "A loop, for example over time steps, takes the input of each round out of a tensor and multiplies it with a weight. This "
-    "product needs nothing of the round before.",
-    "Project the inputs of all rounds (time steps) before the loop, in one call on the whole tensor, and leave in the loop only "
-    "what needs the round before.",
+    "A loop, for example over time steps, takes the input of each round out of a tensor and multiplies it with a weight. Judging "
+    "by the shapes, this product needs nothing of the round before.",
+    "If the weight is the same in all rounds (time steps): project all inputs before the loop, in one call on the whole tensor, "
+    "and take the parts of the result with unbind. Selected one by one, each part would have a gradient as large as the whole.",
 )
 def _inputs_projected(trace: Trace, facts: Facts) -> Seen | None:
     every = [one for one in loops(trace) if one.rounds >= LEAST_LOOP and unchained(trace, one) is None]
-    rows = [run[:, place] for one in every for run in one.runs for place in _projections(trace, run[0].tolist())]
+    rows = [run[:, place] for one in every for run in one.runs for place in _projections(trace, run)]
     if not rows:
         return None
     spans, repeats = _with_nodes(trace, rows), _with_nodes(trace, [own[1:] for own in rows])
@@ -95,20 +95,25 @@ def _inputs_projected(trace: Trace, facts: Facts) -> Seen | None:
     more = ", with their backward pass" * bool(len(spans) > sum(map(len, rows)))
     cpu = us(spans.total_us / len(facts.steps))
     seen = f"in loops, per step: {many:.0f} x {names}, each of one part of a tensor; {cpu} of CPU time"
-    return Seen(f"{seen}{more}", spans, share=share, effect=Effect(dropped(repeats), kind=ONCE))
+    # Whether all rounds have one weight, the backward pass says, if it adds to fewer weights than there are rounds.
+    added_to = trace.nodes.is_named(lambda name: ACCUMULATES in name).sum() / len(facts.steps)
+    has_one = trace.has_backward and added_to < min(len(own) for own in rows)
+    return Seen(f"{seen}{more}", spans, share=share, effect=Effect(dropped(repeats), kind=ONCE) if has_one else None)
 
 
-def _projections(trace: Trace, of_round: list[int]) -> list[int]:
-    """Return the places in a round (rows) of layers that take what a select before them took out of a tensor, by its shape: all
-    but one dimension; without those whose input may be what the round before made, as a recurrence's state is.
+def _projections(trace: Trace, run: np.ndarray) -> list[int]:
+    """Return the places in the rounds of a run (rows) of layers that take what a select before them took out of a tensor, by its
+    shape: all but one dimension, which has a place for each round; without those whose input may be what the round before made,
+    as a recurrence's state is.
     """
+    of_round, places = run[0].tolist(), (len(run), len(run) + 1)
     found, names = [], [trace.slices.names[trace.slices.name[row]] for row in of_round]
     taken = [shapes_of(trace.slices, row) for row in of_round]
     for place, both in enumerate(pairwise(names), 1):
         if both != ("aten::select", "aten::linear") or not taken[place - 1] or len(taken[place]) < 2:
             continue
         whole, (inputs, weight, *_) = taken[place - 1][0], taken[place]
-        is_part = inputs in [(*whole[:n], *whole[n + 1 :]) for n in range(len(whole))]
+        is_part = inputs in [(*whole[:n], *whole[n + 1 :]) for n in range(len(whole)) if whole[n] in places]
         # What has this shape elsewhere in the round may be what the round before made.
         elsewhere = [shape for at, shapes in enumerate(taken) if at not in (place - 1, place) for shape in shapes]
         if is_part and len(inputs) > 1 and inputs not in elsewhere and weight[0] != inputs[-1]:
@@ -120,14 +125,16 @@ def _projections(trace: Trace, of_round: list[int]) -> list[int]:
     "penalty-in-the-loss",
     "a square and a sum for one weight after the other, in a row",
     "aten::pow and aten::sum, once for each weight, and their nodes in the backward pass",
-    "The program adds up the squares (or norms) of tensors one after the other, probably those of the weights, as a penalty in "
-    "the loss. Each takes a pass over the weight forward, and several backward.",
-    "If it is a penalty on the weights: give the optimizer weight_decay in its place (for a sum of squares in SGD or Adam, twice "
-    "its factor).",
+    "The program squares and adds up tensors one after the other, as for a penalty on the weights in the loss. Each takes a pass "
+    "forward, and several backward.",
+    "If it is a penalty on the weights: give the optimizer weight_decay in its place (for the sum of squares in SGD or Adam, "
+    "twice its factor).",
 )
 def _penalty_in_the_loss(trace: Trace, facts: Facts) -> Seen | None:
     found = [one for one in loops(trace) if one.rounds >= LEAST_OF_MODELS and _is_penalty(one.ops)]
     found = [one for one in found if len(nodes_of(trace, one.spans))]  # without a gradient, it is clipping or a log
+    weights = _updated(trace)
+    found = [one for one in found if _is_of_weights(trace, one, weights)]
     if not found:
         return None
     spans = _with_nodes(trace, [one.spans.at for one in found])
@@ -135,7 +142,34 @@ def _penalty_in_the_loss(trace: Trace, facts: Facts) -> Seen | None:
         return None
     told = listed(f"{one.rounds} x ({one.name}){_in_runs(one, len(trace.steps))}" for one in found)
     seen = f"in a row, per step: {told}; with their backward pass {us(spans.total_us / len(facts.steps))} of CPU time"
-    return Seen(seen, spans, share=share, effect=Effect(dropped(spans), kind=GONE))
+    return Seen(seen, spans, share=share, effect=Effect(dropped(spans), kind=GONE) if weights else None)
+
+
+def _updated(trace: Trace) -> set[tuple[int, ...]]:
+    """Return the shapes of what an optimizer changes; none where no shapes were recorded."""
+    ops = trace.outer_ops.where(lies_inside(trace, trace.outer_ops, "^Optimizer"))
+    firsts = [rows.at[0] for _, rows in ops.by(ops.detail)]
+    return {shape for row in firsts for shape in shapes_of_first(trace.slices, int(row))}
+
+
+def _is_of_weights(trace: Trace, loop: Candidate, weights: set[tuple[int, ...]]) -> bool:
+    """Return whether all that a loop squares can be an optimizer's weights, by the shapes (if these are known), each summed up
+    whole, and before any backward pass of its step: what comes after one may be a gradient.
+    """
+    first = loop.spans.where(loop.spans.is_named(SQUARES.union(TOTALS).__contains__))
+    nodes, step = trace.nodes.where(trace.step_at(trace.nodes.start_ns) >= 0), trace.step_at(first.start_ns)
+    began = {
+        int(one): int(nodes.start_ns[trace.step_at(nodes.start_ns) == one].min(initial=NEVER_NS)) for one in set(step.tolist())
+    }
+    if any(start >= began[int(one)] for start, one in zip(first.start_ns.tolist(), step.tolist(), strict=True)):
+        return False
+    for row in first.at.tolist():
+        shapes, inputs = shapes_of(trace.slices, row), inputs_of(trace.slices, row)
+        if trace.slices.names[trace.slices.name[row]] == "aten::sum" and inputs is not None and inputs.values:
+            return False  # over some dimensions
+        if weights and shapes and shapes[0] and shapes[0] not in weights:
+            return False
+    return True
 
 
 def _with_nodes(trace: Trace, ops: list[np.ndarray]) -> Rows:
@@ -153,7 +187,7 @@ def _share(trace: Trace, facts: Facts, spans: Rows) -> float:
 
 
 def _is_penalty(ops: tuple[str, ...]) -> bool:
-    return bool(SQUARES.intersection(ops) and TOTALS.intersection(ops)) and SQUARES.issuperset(set(ops) - SUMS)
+    return bool(SQUARES.intersection(ops) and TOTALS.intersection(ops)) and set(ops) <= SQUARES | TOTALS | SUMS
 
 
 @finding(
@@ -208,9 +242,14 @@ def _is_backward_of(trace: Trace, loop: Candidate, forward: list[Candidate]) -> 
 
 
 def _is_update_of(trace: Trace, loop: Candidate, forward: list[Candidate]) -> bool:
-    """Return whether a loop is that of an optimizer over as many weights, one after the other, as these have rounds."""
-    in_optimizer = lies_inside(trace, loop.spans, "^Optimizer").all() if len(loop.spans) else False
-    return bool(in_optimizer) and loop.rounds in {one.rounds for one in forward}
+    """Return whether a loop is that of an optimizer over as many weights, one after the other, as these have rounds, and of the
+    shapes of theirs.
+    """
+    if loop.rounds not in {one.rounds for one in forward} or not lies_inside(trace, loop.spans, "^Optimizer").all():
+        return False
+    of_round = [row for one in forward for row in one.runs[0][0].tolist()]
+    theirs = {shape for row in of_round for shape in shapes_of(trace.slices, row)[1:]}
+    return {shape for row in loop.runs[0][0].tolist() for shape in shapes_of_first(trace.slices, row)} <= theirs
 
 
 def _loop(trace: Trace, facts: Facts, found: list[Candidate], more: str, effect: Effect) -> Seen | None:

@@ -231,7 +231,8 @@ def _saves(finding: Finding) -> str:
     if finding.is_worthless:
         return f" It saves next to nothing{' without the profiler' * is_plain}."
     of = "a step without the profiler" if is_plain else "a step as recorded"
-    return f" That saves {told} of {of}." if (told := gain_words(finding)) else ""
+    that = "Where that is so, it" if finding.next.startswith("If ") else "That"
+    return f" {that} saves {told} of {of}." if (told := gain_words(finding)) else ""
 
 
 def device_name(facts: Facts) -> str:

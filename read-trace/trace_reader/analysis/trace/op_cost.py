@@ -129,6 +129,14 @@ def shapes_of(slices: Slices, row: int) -> list[tuple[int, ...]]:
     return [tensor.shape for tensor in tensors_of(inputs) if tensor] if inputs is not None else []
 
 
+def shapes_of_first(slices: Slices, row: int) -> list[tuple[int, ...]]:
+    """Return the shape of an op's first input, each one's of a list of tensors."""
+    inputs = inputs_of(slices, row)
+    first = inputs.dims[0] if inputs is not None and isinstance(inputs.dims, tuple) and inputs.dims else ()
+    shapes = [first] if isinstance(first, tuple) and first and isinstance(first[0], int) else first
+    return [shape for shape in shapes if isinstance(shape, tuple) and all(type(n) is int for n in shape)]
+
+
 def whole_numbers(inputs: Inputs) -> list[int]:
     """Return the inputs that are whole numbers, 0 or above."""
     return [int(text) for text in inputs.values or () if isinstance(text, str) and text.isdecimal()]
