@@ -224,6 +224,10 @@ CASES = {
     ),
     "resampling": case(Made("aten::upsample_bicubic2d"), but=Made("aten::conv2d")),
     "depthwise-convolution": case(Made("aten::_conv_depthwise2d"), but=Made("aten::cudnn_convolution")),
+    "convolutions-of-width-one": case(
+        Made("aten::conv1d", dims=[[2, 64, 100], [32, 64, 1]], types=["float"] * 2),
+        but=Made("aten::conv1d", dims=[[2, 64, 100], [32, 64, 3]], types=["float"] * 2),
+    ),
     "pointwise-on-a-list": case(Made("aten::lerp_", n=48), but=Made("aten::lerp_", n=47)),
     "quantized-at-each-use": case(
         Made("aten::quantize_per_tensor"), but=Made("aten::quantize_per_tensor"), but_how={"training": True}

@@ -268,6 +268,40 @@ def penalty_nodes():
     return on(2, *(backward("Pow", 500 + 50 * n, 40, n + 1) for n in range(4)))
 
 
+def constants(at=0, data=None):
+    """A table of positions, made of sizes alone (or with one tensor of the program's), and a layer that takes it."""
+    dims = ("aten::arange",), ("aten::unsqueeze", [64]), ("aten::mul", [64, 1]), ("aten::exp", [64, 1]), ("aten::cos", [64, 1])
+    events = [shaped(name, at + 20 * n, 18, *inputs) for n, (name, *inputs) in enumerate(dims)]
+    if data is not None:
+        events[2] = shaped("aten::mul", at + 40, 18, [64, 1], data)
+    return [*events, shaped("aten::linear", at + 100, 18, [2, 8, 16], [16, 16])]
+
+
+def history(sizes=(10, 20, 30, 40, 50, 60)):
+    """Scores of a batch of ten, and the area under the curve of all so far."""
+    for n, size in enumerate(sizes, 1):
+        at = 150 * n - 150
+        yield shaped("aten::linear", at, 40, [10, 4], [1, 4])
+        yield op("aten::cat", at + 41, 18, **{"Input Dims": [[[10]] * n], "Input type": ["TensorList"]})
+        yield shaped("aten::argsort", at + 60, 28, [size])
+        yield shaped("aten::cumsum", at + 89, 28, [size])
+        yield shaped("aten::trapezoid", at + 118, 10, [size], [size])
+        yield shaped("aten::item", at + 129, 10)
+
+
+def epochs(last=20_000, first=15_000, between=100):
+    """Two passes of four calls of a loader, 1 ms of work behind each but the last."""
+    at, events = 0, []
+    for _ in range(2):
+        begin = at
+        for number, us in enumerate((first, between, between, between, last)):
+            events += [annotation(LOADER, at, us), *[op("aten::mm", at + us, 1000)] * (number < 4)]
+            at += us + 1000 * (number < 4)
+        events.append(annotation("epoch", begin, at - begin))
+        at += 30_000  # the loader's iterator is made anew
+    return events
+
+
 CASES = {
     "no-gpu-events": ([step(0, 0, 10), launch(1, 1)], "1 kernel launch and no GPU event", [step(0, 0, 10), op("aten::mm", 1, 2)]),
     "overhead-bound": (
@@ -782,6 +816,22 @@ CASES = {
         "in a row, per step: 8 x (aten::add_, aten::mul_); 640.0 µs of CPU time: 64% of the critical path",
         [step(0, 0, 1000), *(e for n in range(7) for e in (op("aten::mul_", 100 * n, 40), op("aten::add_", 100 * n + 50, 40)))],
     ),
+    "constants-made-again": (
+        [step(0, 0, 1000), *(e for n in range(3) for e in constants(150 * n))],
+        "per step: 3 x (aten::arange to aten::cos, 5 ops); 270.0 µs of CPU time: 27% of the steps' time",
+        [step(0, 0, 1000), *(e for n in range(3) for e in constants(150 * n, data=[64, 1]))],
+    ),
+    "history-in-each-round": (
+        [step(0, 0, 1000), *history()],
+        "per step: 6 x aten::argsort of 10 to 60 rows; 470.0 µs of CPU time with what goes with it",
+        [step(0, 0, 1000), *history((10, 20, 30, 40, 50, 50))],
+    ),
+    "workers-start-anew": (
+        epochs(),
+        "the last call of a pass takes 20.00 ms, the first one of the next 15.00 ms, the others 100.0 µs; 30.00 ms between the "
+        "two",
+        epochs(last=100),
+    ),
     "loop-of-small-products": (
         [step(0, 0, 1000), *(e for n in range(8) for e in expert(n, 16))],
         "in a row, per step: 8 x (aten::mm, aten::relu); 640.0 µs of CPU time: 64% of the critical path",
@@ -1124,6 +1174,7 @@ def python_step(*frames):
          "torch/distributions/normal.py: log_prob, sample", "validate_args=False"),
         ([("<built-in method tensor of type object at 0x7f>", 20, 300)], "tensor()", "torch.from_numpy(numpy.stack(...))"),
         ([("<built-in function sleep>", 20, 300)], "sleep()", "wait for what it waits for"),
+        ([("<built-in function collect>", 20, 300)], "collect()", "leave gc.collect() out of the step"),
         ([("torch/_tensor.py(9): __format__", 20, 300)], "torch/_tensor.py: __format__", "logger.debug('%s', x)"),
         ([("somewhere/lib/python3.12/statistics.py(9): mean", 20, 300)], "somewhere/lib/python3.12/statistics.py: mean",
          "Call it less often, once ahead of time, or for a whole batch"),
@@ -2218,6 +2269,101 @@ def test_smaller_products_are_launched_as_often(tmp_path):
             events += [kernel(GEMM, 500 * n + 40 + 200 * k, 200, 10 * n + k + 1)]
     (one,) = [f for f in read(write(tmp_path / "t.json", *events)).findings if f.slug == "product-order"]
     assert one.gain.high == pytest.approx(0.776)  # were the launches less as well: 0.806
+
+
+HEAD_OF_ATTENTION = [("aten::linear", [2, 9, 16], [4, 16]), ("aten::linear", [2, 9, 16], [4, 16]),
+                     ("aten::matmul", [2, 9, 4], [2, 4, 9]), ("aten::softmax", [2, 9, 9]),
+                     ("aten::linear", [2, 9, 16], [4, 16]), ("aten::matmul", [2, 9, 9], [2, 9, 4])]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ops", "told"),
+    [
+        (HEAD_OF_ATTENTION, True),
+        ([*HEAD_OF_ATTENTION, ("aten::linear", [2, 9, 4], [16, 4])], False),  # a layer: it makes what the next one takes
+        (HEAD_OF_ATTENTION[1:3] + HEAD_OF_ATTENTION[3:4] + HEAD_OF_ATTENTION[5:], False),  # one projection: of a state, maybe
+        ([*HEAD_OF_ATTENTION[:3], ("aten::hardshrink", [2, 9, 9]), *HEAD_OF_ATTENTION[4:]], False),
+        ([("aten::linear", [2, 9, 16], [16, 16]), *HEAD_OF_ATTENTION[1:]], False),  # as wide as what it takes
+    ],
+)
+def test_heads_of_attention_that_are_modules_of_their_own(tmp_path, ops, told):
+    made = [shaped(name, 5 + 20 * n, 18, *dims) for n, (name, *dims) in enumerate(ops * 4)]
+    assert ("loop-of-small-products" in found(tmp_path, [step(0, 0, 1000), *made])) is told
+
+
+@pytest.mark.parametrize(
+    ("ops", "told"),
+    [
+        (["aten::matmul", "aten::mul", "aten::matmul", "aten::add"], True),
+        (["aten::matmul", "aten::mul", "aten::matmul"], False),
+        (["aten::matmul", "aten::mul", "aten::relu", "aten::add"], False),  # a layer
+        (["aten::linear", "aten::mul", "aten::matmul", "aten::add"], False),
+    ],
+)
+def test_polynomials_of_matrices_are_no_layers(tmp_path, ops, told):
+    made = [op(name, 5 + 20 * n, 18) for n, name in enumerate(ops * 16)]
+    assert ("repeated-ops" in found(tmp_path, [step(0, 0, 2000), *made])) is told
+
+
+@pytest.mark.parametrize(("whole", "told"), [([16, 8, 8], True), ([17, 8, 8], True), ([4, 8, 8], False)])
+def test_a_loop_over_a_tensor_with_a_place_for_each_round_is_none_of_layers(tmp_path, whole, told):
+    made = [e for n in range(16) for e in (
+        shaped("aten::select", 100 * n, 40, whole), shaped("aten::matmul", 100 * n + 50, 40, [8, 8], [8, 8]))]  # fmt: skip
+    assert ("repeated-ops" in found(tmp_path, [step(0, 0, 2000), *made])) is told
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ([], True),
+        ([shaped("aten::randn", 10, 5)], True),  # before it
+        ([shaped("aten::normal_", 58.5, 1, [64, 1])], False),
+        ([shaped("aten::add_", 58.5, 1, [64, 1], [64, 1])], False),  # of two that are as large, one is the program's
+        ([shaped("aten::add", 58.5, 1, [64, 1], [64])], True),  # of two views
+    ],
+)
+def test_a_chain_of_constants_takes_nothing_of_the_program(tmp_path, more, told):
+    made = [e for n in range(3) for e in (*constants(150 * n + 20), *(later(one, 150 * n + 20) for one in more))]
+    made.sort(key=lambda one: one["ts"])
+    assert ("constants-made-again" in found(tmp_path, [step(0, 0, 1000), *made])) is told
+
+
+def test_a_constant_of_one_step_may_be_kept_already(tmp_path):
+    """Made once in the only step, or in one of two; not when both make it."""
+    assert "constants-made-again" not in found(tmp_path, [step(0, 0, 200), *constants(20)])
+    first = [step(0, 0, 200), *constants(20), step(1, 200, 200), op("aten::mm", 220, 100)]
+    assert "constants-made-again" not in found(tmp_path, first)
+    assert "constants-made-again" in found(tmp_path, [*first[:-1], *constants(220)])
+
+
+def test_a_lookup_of_constants_is_one_but_for_training(tmp_path):
+    """Its table is the same in each layer, until an optimizer changes it."""
+    table = [later(e, 150 * n) for n in range(3) for e in (
+        *constants(20)[:-1], shaped("aten::embedding", 120, 18, [32, 8], [64, 1]), shaped("aten::permute", 140, 8, [64, 1, 8]),
+        shaped("aten::linear", 150, 15, [2, 16], [16, 16]))]  # fmt: skip
+    events = [step(0, 0, 1000), *table]
+    assert "aten::arange to aten::permute, 7 ops" in found(tmp_path, events)["constants-made-again"]
+    node = on(2, backward("Mm", 900, 50, 1))
+    assert "aten::arange to aten::cos, 5 ops" in found(tmp_path, [*events, *node])["constants-made-again"]
+
+
+def test_a_history_that_is_gone_leaves_the_last_round(tmp_path):
+    """Of 1000, four of five rounds of 94."""
+    trace = write(tmp_path / "t.json", step(0, 0, 1000), *history(), plain_step_us={"median": 1000, "low": 1000, "high": 1000})
+    (one,) = [f for f in read(trace).findings if f.slug == "history-in-each-round"]
+    assert one.gain.high == pytest.approx(4 * 0.094)
+
+
+def test_workers_that_take_long_at_the_start_alone_go_on(tmp_path):
+    """So they do when they were kept: they have to fetch the first batch."""
+    assert "workers-start-anew" not in found(tmp_path, epochs(last=100, first=15_000))
+    assert "workers-start-anew" not in found(tmp_path, epochs(between=12_000))  # no call is short: the loader is slow
+
+
+@pytest.mark.parametrize(("wait", "told"), [(call("cudaDeviceSynchronize", 5, 15, 7), True), (op("aten::mm", 5, 15), False)])
+def test_what_follows_a_wait_for_the_gpu_can_be_done_while_it_works(tmp_path, wait, told):
+    events = [step(0, 0, 1000), launch(1, 1), kernel(ADD, 3, 12, 1), wait, launch(700, 2), kernel(ADD, 702, 250, 2)]
+    assert ("launch the next batch before it" in advice(tmp_path, "python-between-ops", *events)) is told
 
 
 @pytest.mark.parametrize(

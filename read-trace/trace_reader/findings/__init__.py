@@ -17,6 +17,7 @@ from trace_reader.analysis.trace.critical_path import CriticalPath
 from trace_reader.analysis.trace.facts import WORTH_A_CHANGE, Evidence, Facts, Finding
 from trace_reader.analysis.trace.summarize import processes_for
 from trace_reader.findings import (
+    again,
     attention,
     bottleneck,
     catalogue,
@@ -48,7 +49,7 @@ from trace_reader.system.processes import run_in_processes
 __all__ = ["PATTERNS", "Choice", "Choices", "Reading", "choices", "run_rules"]
 # In the order in which they are told; in a file, from the top.
 _SUBJECTS = (
-    bottleneck, catalogue, written_out, loops, repeated_products, own_functions, cpu_ops, gpu_waits, collective_calls,
+    bottleneck, catalogue, written_out, loops, again, repeated_products, own_functions, cpu_ops, gpu_waits, collective_calls,
     communication, optimizer, cold_steps, kernel_patterns, memory_traffic, gemm, attention, compiled, runtime_calls,
     low_occupancy, recording_effects,
 )  # fmt: skip

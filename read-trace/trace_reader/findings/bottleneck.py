@@ -60,6 +60,12 @@ OTHER_THAN_LAUNCHING = {  # what to do where most of the CPU's part is this
     "annotation": "Profile the Python code (with_stack, py-spy): the CPU spends the most time in annotations, in no op there.",
     "profiler": "Record less (no stacks, no shapes) or fewer steps: the CPU spends the most time in the profiler itself.",
 }
+BETWEEN_OPS = "See what runs between the ops: record with with_stack=True, or use py-spy."
+AT_THE_SAME_TIME = (
+    "Most of it follows a wait for the GPU: if it works on results (post-processing), launch the next batch before it, or do it "
+    "in a thread, so that the GPU works at the same time."
+)
+SOON_NS = 500_000  # behind a wait: casts and views of what came back
 CALLS = ("launch", "call")  # of what the CPU does
 NEARLY_ALL = 0.95  # of the path
 NAMES_THE_LINE = 0.5  # of the path's share that lies between ops
@@ -185,8 +191,7 @@ def _compute_on_the_cpu(trace: Trace, facts: Facts) -> Seen | None:
     "In these gaps, no op or call is recorded on the steps' thread. The thread may be running Python code (data, logging, "
     "loops) or Python's garbage collector. It may be waiting for another thread that holds the interpreter lock, or for threads "
     "whose ops are not recorded. Or it may be freeing the memory of large tensors.",
-    "See what runs between the ops: record with with_stack=True, or use py-spy. If it is the garbage collector, call "
-    "gc.freeze() after the warm-up.",
+    f"{BETWEEN_OPS} If it is the garbage collector, call gc.freeze() after the warm-up.",
 )
 def _python_between_ops(trace: Trace, facts: Facts) -> Seen | None:
     _, gaps, spans = _long_gaps(trace)
@@ -195,12 +200,25 @@ def _python_between_ops(trace: Trace, facts: Facts) -> Seen | None:
     seen, share, gaps = told
     around = spans.where(among(spans.end_ns, gaps[0]) | among(spans.start_ns, gaps[1]))
     next = f"See what runs between the ops: {STACKS}" if has_stacks(trace) else ""
+    if _begin_behind_waits(trace, gaps):
+        next = f"{next or BETWEEN_OPS} {AT_THE_SAME_TIME}"
     if facts.plain.how == UNKNOWN and len(trace.functions_ns):
         because = "the gaps include the profiler's cost of Python functions, which is not known"
         return Seen(seen, around, next, share, None, gaps, because)
     if share > NEARLY_ALL:
         return Seen(seen, around, next, share, None, gaps, "what a step does is in these gaps, and not recorded")
     return Seen(seen, around, next, share, Effect(skipped(gaps), kind=ELSEWHERE), gaps)
+
+
+def _begin_behind_waits(trace: Trace, gaps: Union) -> bool:
+    """Return whether most of the time of these gaps is in ones that begin where the CPU has just waited for the GPU."""
+    ends_ns = np.sort(trace.waits.end_ns)
+    if not len(ends_ns):
+        return False
+    last = np.searchsorted(ends_ns, gaps[0], side="right") - 1
+    is_behind = (last >= 0) & (gaps[0] - ends_ns[np.maximum(last, 0)] <= SOON_NS)
+    length_ns = gaps[1] - gaps[0]
+    return bool(2 * length_ns[is_behind].sum() > length_ns.sum())
 
 
 @finding(

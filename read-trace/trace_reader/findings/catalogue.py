@@ -164,11 +164,16 @@ def _channels_first(tensors: list[Tensor | None], inputs: Inputs) -> bool:
     return len(image) == 4 == len(strides) and image[1] >= MANY_CHANNELS and strides[3] == 1 != strides[1]
 
 
+def _width_one(tensors: list[Tensor | None], inputs: Inputs) -> bool:
+    weight = tensors[1] if len(tensors) > 1 else None
+    return weight is not None and len(weight.shape) == 3 and weight.shape[2] == 1 and weight.shape[1] >= MANY_CHANNELS
+
+
 _SHAPES = {
     "all_integers": _all_integers, "all_pairs": _all_pairs, "channels_first": _channels_first,
     "large_table": _large_table, "large_vocabulary": _large_vocabulary, "mask": _mask, "low_rank": _low_rank,
     "many_logits": _many_logits, "long_filter": _long_filter, "long_list": _long_list, "square": _square,
-    "padding_mask": _padding_mask,
+    "padding_mask": _padding_mask, "width_one": _width_one,
 }  # fmt: skip
 _CHANGES = {"gone": GONE, "replaced": REPLACED, "once": ONCE, "unsure": UNSURE}
 

@@ -16,7 +16,7 @@ from trace_reader.findings.registry import LEAST_SHARE, Seen, finding, lies_insi
 from trace_reader.link.trace import EVALUATE, Trace
 from trace_reader.model.rows import Rows, among, once
 from trace_reader.model.slices import Footprint
-from trace_reader.names.op_names import GEMM_OPS
+from trace_reader.names.op_names import GEMM_OPS, VIEW_OPS
 from trace_reader.units import about, us
 
 POINTWISE = re.compile(
@@ -34,7 +34,12 @@ MODELS = frozenset(
 SQUARES, SUMS = frozenset(["aten::pow", "aten::square"]), frozenset(["aten::add", "aten::add_", "aten::mul"])
 TOTALS = frozenset(["aten::sum", "aten::norm", "aten::linalg_vector_norm"])  # of a whole tensor, or over dimensions
 NEVER_NS = np.iinfo(np.int64).max
+ATTENDS = frozenset(["aten::softmax", "aten::_softmax", "aten::scaled_dot_product_attention"])
+HEADS_LAYERS = 2  # that take what comes from outside: queries and keys at least
 OF_ELEMENTS = frozenset(["aten::matmul", "aten::mm", "aten::bmm"])
+# A polynomial of a matrix, as of an optimizer that makes its updates orthogonal: no activation, no norm of a layer.
+ARITHMETIC, LEAST_ARITHMETIC = frozenset(["aten::add", "aten::sub", "aten::mul", "aten::div", "aten::rsub"]), 2
+ALGEBRA = OF_ELEMENTS | ARITHMETIC | VIEW_OPS | frozenset(["aten::linalg_vector_norm", "aten::norm", "aten::eye"])
 OF_MODELS = frozenset(["aten::linear", "aten::matmul", "aten::conv1d", "aten::conv2d", "aten::conv3d", *GEMM_OPS])
 
 
@@ -63,7 +68,7 @@ def _loop_over_tensors(trace: Trace, facts: Facts) -> Seen | None:
 )
 def _loop_of_small_products(trace: Trace, facts: Facts) -> Seen | None:
     every = [one for one in loops(trace) if one.rounds >= LEAST_OF_MODELS and _gains_at_once(trace, one)]
-    asked = (unchained(trace, one) for one in every if OF_MODELS.intersection(one.ops))
+    asked = (one if _are_heads(trace, one) else unchained(trace, one) for one in every if OF_MODELS.intersection(one.ops))
     forward = [one for one in asked if one is not None and one.rounds >= LEAST_OF_MODELS]
     backward = [one for one in every if _is_backward_of(trace, one, forward)]
     has_own_weights = any(ACCUMULATES in op for one in backward for op in one.ops)  # what they share is added to once
@@ -71,6 +76,18 @@ def _loop_of_small_products(trace: Trace, facts: Facts) -> Seen | None:
     found = [*forward, *backward, *updates]
     with_ = ("", " (forward and backward)", " (forward, backward and optimizer)")[bool(backward) + bool(updates)]
     return _loop(trace, facts, found, with_, Effect(_once(trace, found), kind=ONCE))
+
+
+def _are_heads(trace: Trace, loop: Candidate) -> bool:
+    """Return whether a round is a head of attention that is a module of its own: several layers project what comes from outside,
+    attention follows, and nothing in the round makes a tensor as wide as what they took.
+    """
+    if not ATTENDS.intersection(loop.ops):
+        return False
+    of_round = loop.runs[0][0].tolist()
+    taken = [shapes_of(trace.slices, row) for row in of_round if trace.slices.names[trace.slices.name[row]] == "aten::linear"]
+    wholes = {shapes[0] for shapes in taken if len(shapes) > 1 and len(shapes[0]) > 1}
+    return len(taken) >= HEADS_LAYERS and len(wholes) == 1 and all(s[1][0] < s[0][-1] for s in taken)
 
 
 @finding(
@@ -219,13 +236,18 @@ def _are_short(ops: Rows) -> bool:
 
 
 def _is_of_layers(trace: Trace, loop: Candidate) -> bool:
-    """Return whether a round may be a layer of a model; not one that takes an element out of a tensor, and multiplies a matrix
-    with a vector alone.
+    """Return whether a round may be a layer of a model; not one that takes an element out of a tensor which has one for each
+    round, or that takes an element and multiplies a matrix with a vector alone, or that does nothing but algebra with matrices.
     """
     layers = MODELS.intersection(loop.ops)
+    if not layers - OF_ELEMENTS and set(loop.ops) <= ALGEBRA and len(ARITHMETIC.intersection(loop.ops)) >= LEAST_ARITHMETIC:
+        return False
     if not layers or "aten::select" not in loop.ops or layers - OF_ELEMENTS:
         return bool(layers)
-    of_round = loop.runs[0][0].tolist()
+    of_round, rounds = loop.runs[0][0].tolist(), len(loop.runs[0])
+    selects = [row for row in of_round if trace.slices.names[trace.slices.name[row]] == "aten::select"]
+    if any({rounds, rounds + 1}.intersection(shape) for row in selects for shape in shapes_of(trace.slices, row)[:1]):
+        return False
     products = [row for row in of_round if trace.slices.names[trace.slices.name[row]] in layers]
     return any(min(map(len, shapes_of(trace.slices, row)), default=2) > 1 for row in products)
 

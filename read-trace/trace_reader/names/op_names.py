@@ -7,7 +7,7 @@ VIEW_OPS = frozenset(
         "t", "transpose", "view", "reshape", "as_strided", "as_strided_", "_unsafe_view", "expand", "permute", "squeeze",
         "unsqueeze", "slice",
         "select", "detach", "alias", "_reshape_alias", "resolve_conj", "resolve_neg", "narrow", "chunk", "split", "unbind",
-        "flatten", "unflatten", "T", "mT",
+        "flatten", "unflatten", "T", "mT", "numpy_T", "movedim", "swapaxes", "view_as", "expand_as", "diagonal",
     )
 )  # fmt: skip
 # Ops that leave all work to an op inside them, or find nothing to do.

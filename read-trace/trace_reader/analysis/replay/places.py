@@ -261,7 +261,7 @@ def _turned(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _loop_name(names: tuple[str, ...]) -> str:
-    counts = Counter(names).most_common()
+    counts = Counter(name.removeprefix(EVALUATE) for name in names).most_common()
     listed = ", ".join(name if n == 1 else f"{n} x {name}" for name, n in counts[:3])
     return listed + (f" and {len(counts) - 3} more" if len(counts) > 3 else "")
 

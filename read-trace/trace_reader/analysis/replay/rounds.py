@@ -21,10 +21,16 @@ _WITH_WEIGHTS = frozenset(
 )  # fmt: skip
 _AS_TAKEN = frozenset(
     f"aten::{name}" for name in ("layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm", "prelu", "relu", "relu_",
-                                 "gelu", "silu", "silu_", "tanh", "sigmoid", "softmax", "log_softmax", "dropout", "exp", "neg",
-                                 "leaky_relu", "elu", "softplus", "sin", "cos", "abs", "sqrt", "contiguous", "clone", "to",
-                                 "add", "add_", "sub", "mul", "mul_", "div", "div_", "where", "clamp", "normalize", "cumsum")
+                                 "gelu", "silu", "silu_", "tanh", "tanh_", "sigmoid", "sigmoid_", "softmax", "log_softmax",
+                                 "log_sigmoid", "hardtanh", "hardswish", "hardsigmoid", "mish", "selu", "relu6", "leaky_relu",
+                                 "elu", "softplus", "dropout", "dropout_", "exp", "log", "log1p", "neg", "sin", "cos", "abs",
+                                 "sqrt", "rsqrt", "square", "pow", "reciprocal", "contiguous", "clone", "to", "add", "add_",
+                                 "sub", "rsub", "mul", "mul_", "div", "div_", "maximum", "minimum", "lerp", "where",
+                                 "masked_fill", "masked_fill_",
+                                 "bitwise_not", "logical_not", "clamp", "normalize", "cumsum", "tril", "triu",
+                                 "flip", "roll")
 )  # fmt: skip
+_TURNS = frozenset(["aten::t", "aten::T", "aten::mT", "aten::numpy_T"])  # the last two dimensions
 _PARTS = frozenset(["aten::split", "aten::chunk", "aten::slice", "aten::narrow"])
 _SEVERAL = frozenset(["aten::unbind", "aten::split", "aten::chunk"])
 _CONVOLUTIONS = frozenset(["aten::conv1d", "aten::conv2d", "aten::conv3d"])
@@ -77,6 +83,8 @@ def _made(name: str, shapes: list[Shape], following: list[Shape]) -> Shape | Non
         return (*shapes[1], shapes[0][-1])
     if name == "aten::scaled_dot_product_attention" and len(shapes) > 2:
         return (*shapes[0][:-1], shapes[2][-1])
+    if name in _TURNS and taken and len(taken[0]) > 1:
+        return (*taken[0][:-2], taken[0][-1], taken[0][-2])
     if name in _AS_TAKEN and taken:
         return _broadcast(*taken)
     return next((shape for shape in following if taken and _may_make(name, shapes, shape)), None)
