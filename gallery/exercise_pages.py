@@ -8,7 +8,7 @@ import re
 
 from exercises.judge import book
 from exercises.judge.verdict import near, right_option
-from exercises.judge.why_not import wrong_because
+from exercises.judge.why_not import has_of, named, wrong_because
 from gallery.figures import (
     ROOT,
     TITLES,
@@ -37,7 +37,8 @@ MOST_TRACES = 3  # on a page: the exercise's own, and those that it is compared 
 @dataclass(frozen=True)
 class Question:
     """One field of a page: choose one of `options`, or type a number, which may be off by the share `within`. `why`: of each
-    option that is wrong, why, or of any number; empty where that is not told.
+    option that is wrong, why, or of any number; empty where that is not told. `seen`: of each option, what the trace has of it,
+    which tells nothing of the right one; `slices`: the names of these slices.
     """
 
     ask: str
@@ -46,14 +47,16 @@ class Question:
     unit: str = ""
     within: float = 0.0
     why: tuple[str, ...] = ()
+    seen: tuple[str, ...] = ()
+    slices: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
 class Exercise:
     """One page of the course. `about`, what the program does, `look` and `answer` are Markdown; `code` is what is shown of the
-    program; `traces`: what is shown, one, two, a job's ranks; `lights` parts of the names of slices, or `finding`: what explains
-    the answer, and, if it `is_marked`, what one can mark. `guess`: the question as a document has it. `hints` and `solution`: of
-    a program to be mended.
+    program; `traces`: what is shown, one, two, a job's ranks; `lights` parts of the names of slices, or `finding`, or the GPU's
+    `white` space: what explains the answer, and, if it `is_marked`, what one can mark. `guess`: the question as a document has
+    it. `hints` and `solution`: of a program to be mended.
     """
 
     file: str
@@ -75,6 +78,7 @@ class Exercise:
     guess: str = ""
     figure: str = ""
     is_marked: bool = True
+    white: bool = False
     hints: tuple[str, ...] = ()
     solution: str = ""
 
@@ -232,7 +236,9 @@ def _asked(choice: book.Choice, facts: Facts) -> Question:
     """Return a question of exercises.toml, with what this recording has of each wrong option."""
     right = right_option(choice, facts)
     why = tuple(wrong_because(choice, n, right, facts) for n in range(1, len(choice.options) + 1))
-    return Question(choice.ask, choice.options[right - 1], choice.options, why=why)
+    slices = tuple(() if number == right else named(choice, number) for number in range(1, len(choice.options) + 1))
+    seen = tuple(has_of(names, choice, facts) for names in slices)
+    return Question(choice.ask, choice.options[right - 1], choice.options, why=why, seen=seen, slices=slices)
 
 
 def _where(facts: Facts) -> str:
@@ -282,7 +288,8 @@ def _of_book(exercise: book.Exercise) -> Exercise:
         questions=tuple(questions),
         traces=traces,
         names=("",) * len(traces),
-        finding="" if exercise.lights else exercise.finding,
+        finding="" if exercise.lights or exercise.white else exercise.finding,
+        white=exercise.white,
         lights=exercise.lights or (() if exercise.finding else (named,) if named else exercise.ops_gone),
         hints=exercise.hints,
         solution=exercise.solution.read_text("utf-8") if exercise.kind == "mend" else "",
@@ -322,6 +329,7 @@ def page(exercise: Exercise, before: Exercise | None, after: Exercise | None, na
     data = {
         "lights": shown.lights if shown else [],
         "marked": exercise.is_marked,
+        "white": exercise.white,
         "questions": [asdict(question) for question in exercise.questions],
         "exercise": exercise.file,
     }
@@ -390,7 +398,7 @@ TO_READ = """
 - The CPU launches, and the GPU computes: select a launch call, such as cuLaunchKernelEx, to see the arrow to its kernel.
 - White space in the GPU's lane is time in which the GPU waits.
 """
-TO_MARK = """<p id="marking" hidden><button type="button" id="mark" disabled>this slice shows it</button>
+TO_MARK = """<p id="marking" hidden><button type="button" id="mark" disabled>this shows it</button>
 <output id="marked" aria-live="polite"></output></p>
 <p><button type="button" id="explain">show the answer</button></p>"""
 
@@ -473,6 +481,7 @@ def _panels(exercise: Exercise) -> pages.Panels | None:
         labels,
         exercise.finding,
         lambda name: any(part in name for part in exercise.lights),
+        exercise.white,
     )
 
 

@@ -17,6 +17,7 @@ from exercises.judge import measure, session, why_not
 from exercises.judge.book import FOLDER, Choice, Gone, exercises
 from exercises.judge.progress import Progress, State
 from exercises.judge.verdict import Judgement, Speed, judge, judged, right_option, still_there
+from exercises.judge.why_not import has_of, named
 from helpers import ROOT
 import pytest
 from reader_helpers.events import call, event, kernel, op, step
@@ -98,6 +99,27 @@ def test_the_right_option_is_as_often_the_longest_as_another():
     choices = [choice for choice, (*_, second, most) in zip(choices, lengths, strict=True) if second < most]
     longest = sum(len(choice.answer) == max(map(len, choice.options)) for choice in choices)
     assert len(choices) > 20 and 0.15 * len(choices) <= longest <= 0.35 * len(choices)
+
+
+def test_options_are_about_as_long_as_each_other_and_count_nothing():
+    """So that a long one, or one that counts what is in the trace, does not look like the right one."""
+    for choice in (choice for one in EVERY for choice in (one.limits, one.shows) if choice is not None):
+        shortest, *_, longest = sorted(map(len, choice.options))
+        assert longest <= 1.6 * shortest or longest <= 15, choice.options  # sizes and numbers are short
+        if not choice.bounds:
+            assert not [option for option in choice.options if re.search(r"\d+ (?:a|each|per) |\d+ \w+::|\d+ cu[A-Z]", option)]
+
+
+def test_of_a_first_wrong_guess_the_trace_is_shown_and_not_the_answer():
+    """Of an op that is one option's alone; not of a size, whose rows are the right one's."""
+    cases = {one.name: one for one in CASES}
+    proof = cases["24_mlp_by_hand"].shows
+    assert [named(proof, n) for n in (1, 2, 3, 4)] == [(), ("aten::addmm",), ("cutlass GEMM",), ("cudaDeviceSynchronize",)]
+    facts = read(str(ROOT / cases["24_mlp_by_hand"].traces[0]))
+    assert has_of(("aten::addmm",), proof, facts).startswith("aten::addmm, 16 times: ")
+    by_name = {one.name: one for one in EVERY}
+    assert {named(by_name["14_head_on_encoder"].limits, n) for n in (1, 2, 3, 4)} == {()}
+    assert {named(by_name["01_heads"].limits, n) for n in (1, 2, 3, 4)} == {()}
 
 
 def test_a_list_with_a_fault_is_refused():
@@ -837,7 +859,7 @@ def rounds(monkeypatch, tmp_path):
             return speed(9, 11, 12), Judgement(used[-1], ("said",))
 
         def run(self, mine, threads=None):
-            assert threads == (1 if used[-1:] == ["noise"] else None)
+            assert threads == (1 if used[-1:] in (["noise"], ["slow"]) else None)
             return {"differs": differs, "times_us": {}, "prints": True}
 
         monkeypatch.setattr(session.Session, "run", run)
@@ -853,7 +875,12 @@ def rounds(monkeypatch, tmp_path):
     [
         (["noise", "solved"], True, "\nsolved: Embeddings of length one\n"),
         (["noise", "noise"], False, "\nsaid\n"),
-        (["slow"], False, "\nnot yet: said\n"),
+        (["slow", "slow"], False, "\nnot yet: said\n"),
+        (
+            ["slow", "solved"],
+            True,
+            "\nother programs are busy: timing them once more, with one thread, which waits for no other\n",
+        ),
         (
             ["no gain"],
             False,
@@ -871,6 +898,27 @@ def test_what_noise_hides_is_measured_once_more(talk, rounds, capsys, outcomes, 
     assert ("\nother programs that were busy: cc1plus (1.9 cores)\n" in out) is (outcomes == ["noise", "noise"])
     assert (own.state.solved_s is not None, own.state.judged) == (solved, 1)
     assert "\nnote: the program prints in each step, which takes time, too\n" in out
+
+
+def test_what_a_change_brought_beyond_the_estimate_is_told_by_the_rows(tmp_path):
+    """Of 2,000 µs, 16 rounds take 1,440 (and another op 100); of the changed program's, one op takes 5."""
+    given, mine = tmp_path / "given.json", tmp_path / "mine.json"
+    rounds = [op(name, 2000 * n + 110 * k + at, 45) for n in range(3) for k in range(16)
+              for name, at in (("aten::select", 100), ("aten::maximum", 155))]  # fmt: skip
+    steps = [step(n, 2000 * n, 2000) for n in range(3)]
+    other = [op("aten::sum", 2000 * n + 1870, 100) for n in range(3)]
+    given.write_text(json.dumps({"traceEvents": [*steps, *rounds, *other]}))
+    mine.write_text(json.dumps({"traceEvents": [e for n in range(3) for e in (step(n, 20 * n, 20), op("aten::max", 20 * n, 5))]}))
+    (finding,) = [one for one in read(str(given)).findings if one.slug == "repeated-ops"]
+    low, high = 1 / (1 - finding.gain.low), 1 / (1 - finding.gain.high)
+    assert session.beside_the_estimate(given, mine, "repeated-ops", (low + high) / 2) == ""
+    for measured, more in ((100.0, "more"), (1.01, "less")):
+        assert session.beside_the_estimate(given, mine, "repeated-ops", measured) == (
+            f"that is {more} than the estimate, which leaves {1 / high:.1%} to {1 / low:.1%} of a step, where yours leaves "
+            f"{1 / measured:.1%}. Of a recorded step: the ops that it names 1.44 ms, now 0.0 µs; other ops 100.0 µs, now 5.0 µs; "
+            "no op 460.0 µs, now 15.0 µs."
+        )
+    assert session.beside_the_estimate(given, mine, "no-such", 100.0) == ""
 
 
 def test_solving_it_again_changes_nothing(talk, rounds):

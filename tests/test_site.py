@@ -12,6 +12,7 @@ import sys
 
 from exercises.judge.book import exercises
 from exercises.judge.verdict import near
+from exercises.judge.why_not import named
 from gallery import docs, exercise_pages, site
 from gallery.figures import figures, filled, recording, trace_of
 from gallery.rendering import coloured, rendered
@@ -258,8 +259,8 @@ def explained(page):
     page.wait_for_selector("#answer", state="visible")
 
 
-SELECT_FIRST = "Select a slice first: click it, or go there with the arrow keys."
-MARK = " Mark a slice that shows it, or read why."
+SELECT_FIRST = "Select a slice or white space first: click it, or use the arrow keys, and G for the white space behind a slice."
+MARK = " Mark what shows it, or read why."
 
 
 @pytest.mark.slow
@@ -347,7 +348,7 @@ def test_a_slice_is_marked_that_shows_it(folder, opened):
         ("matmul_add", True, r"Not this one: 3 \S matmul_add take [\d.]+ µs; what shows it is on the lane “thread \d+ "
          r"\(python3?\)”\. Look again, or read why\."),
         ("aten::matmul", False, "Yes: what shows it is in it."),
-        ("cuLaunchKernelEx", False, r"Yes: it is one of \d+ that do\."),
+        ("cuLaunchKernelEx", False, r"Yes: it is one of \d+ that do, [\d.]+ µs together\."),
     ):  # fmt: skip
         page.evaluate(select, [name, gpu])
         assert page.inner_text("#marked") == ""  # of the slice before
@@ -488,7 +489,7 @@ def test_how_a_guess_is_read(folder, opened, number, typed, said):
 def test_what_lights_up_are_slices_of_that_name(number):
     (own,) = (one for one in every() if one.file in (f"mend_{number:02}.html", f"case_{number:02}.html"))
     names = set(recording(own.traces[-1]).trace.slices.names)
-    assert bool(own.lights) is not bool(own.finding)
+    assert [bool(own.lights), bool(own.finding), own.white].count(True) == 1
     assert not own.finding or own.finding in {finding.slug for finding in recording(own.traces[-1]).facts.findings}
     assert all(any(light == name or (light in name and len(light) > 4) for name in names) for light in own.lights)
 
@@ -553,6 +554,81 @@ def test_a_case_asks_for_cause_proof_and_gain(folder, opened):
     explained(page)
     assert "made a step 2.23 times as fast, measured without the profiler on NVIDIA H200" in page.inner_text("#answer")
     assert {name for name, *_ in page.evaluate(LIT, 0)} and page.inner_text(".finding code") == "dtype-conversions"
+
+
+def test_white_space_is_marked_where_it_is_what_shows_it(folder, opened):
+    page = opened(folder / "case_24.html", wait="html[data-asked]")
+    assert guess(page, "0.16 ms") == "Right. And then:"
+    page.wait_for_function("() => exercise.report")
+    said = guess(page, "aten::addmm, the longest op of those on the CPU's lane")
+    assert said == "Not that. aten::addmm, 16 times: 859.0 µs of a step's 5.94 ms (14%). Look at the trace, and guess again."
+    page.wait_for_function("() => report.panels[0].mask")
+    assert {name for name, *_ in page.evaluate(LIT, 0)} == {"aten::addmm"}  # what was guessed lights up
+    assert guess(page, "the white space between the ops on the CPU's lane") == "Right, the second time. And then:"
+    select = """(name) => { const [panel] = report.panels;
+        const found = [...Array(panel.n).keys()].filter((i) => panel.names[panel.name[i]] === name);
+        report.timeline.select(panel, found[Math.floor(found.length / 2)]); }"""
+    for wrong in ("cudaDeviceSynchronize", "aten::relu", "aten::addmm"):
+        page.evaluate(select, wrong)
+        page.click("#mark")
+        assert page.inner_text("#marked").startswith("Not this one: "), wrong
+    page.evaluate(select, "aten::relu")
+    page.keyboard.press("g")
+    assert page.inner_text("#details dt >> nth=0") == "nothing recorded"
+    page.click("#mark")
+    yes = r"Yes: nothing is on the lane “.+” for [\d.]+ µs, one of \d+ such stretches, [\d.]+ ms together\."
+    assert re.fullmatch(yes, page.inner_text("#marked"))
+    # The same with the mouse.
+    where = """() => { const [panel] = report.panels, { timeline } = report;
+        const lane = panel.lanes.find((one) => !one.gpu), { start, end } = panel.workOf(lane);
+        const at = start.findIndex((moment, n) => n && moment - end[n - 1] > 1e5);
+        timeline.show(end[at - 1] - 1e5, start[at] + 1e5);
+        const item = timeline.laneItem.get(lane);
+        return [timeline.x((end[at - 1] + start[at]) / 2), timeline.top(item) + ROW * (lane.rows.length - 0.5)]; }"""
+    x, y = page.evaluate(where)
+    page.click("canvas", position={"x": x, "y": y})
+    page.click("#mark")
+    assert page.inner_text("#marked").startswith("Yes: nothing is on the lane ")
+    page.click("#explain")
+    page.wait_for_selector("#answer", state="visible")
+    assert page.inner_text("#said") == "2 of 3 right, 1 skipped."
+    assert re.fullmatch(r"\d+ stretches of time lit", page.inner_text("#found"))
+    page.goto((folder / "index.html").as_uri())
+    state = page.locator("a[data-exercise='case_24.html'] + .state").text_content()
+    assert state == "✓ right, as far as answered"
+
+
+def test_white_space_shows_nothing_where_slices_do(folder, opened):
+    page = opened(folder / "case_23.html", wait="html[data-asked]")
+    page.click("#open")
+    page.wait_for_function("() => exercise.report")
+    page.keyboard.press("g")  # nothing is selected
+    assert page.is_disabled("#mark")
+    page.focus("canvas")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("g")
+    page.click("#mark")
+    said = r"Not this one: nothing is on the lane “.+” for [\d.]+ .?s; what shows it is a slice\. Look again, or read why\."
+    assert re.fullmatch(said, page.inner_text("#marked"))
+
+
+def test_white_space_of_the_gpu_can_be_what_shows_it(folder, opened):
+    page = opened(folder / "case_27.html", wait="html[data-asked]")
+    explained(page)
+    spans = page.evaluate("report.timeline.spans.map(([, from, to]) => to - from)")
+    steps = recording(ROOT / "exercises" / "cases" / "27_small_gpt.json.gz").trace.steps
+    steps_ns = int((steps.end_ns - steps.start_ns).sum())
+    assert 0.95 * steps_ns < sum(spans) < steps_ns
+
+
+def test_the_ranks_of_a_job_that_is_asked_about_do_not_say_who_waits():
+    """Its bar of rank 0 says that it communicates; it is where this is lit that it waited."""
+    page = exercise_pages._of_book(next(one for one in BOOK if one.name == "30_two_gpus"))
+    shown = exercise_pages._panels(page)
+    assert [{text for text, *_ in one.head["bands"][0]["texts"]} for one in shown.panels] == [
+        {"idle", "copy", "compute", "communication"}
+    ] * 2
+    assert {len(spans) > 0 for spans in shown.lights[0]["spans"].values()} == {True} and len(shown.lights[0]["spans"]) == 2
 
 
 def test_the_ranks_of_a_job_are_open_so_that_their_slices_can_be_marked(folder, opened):
@@ -718,3 +794,18 @@ def test_the_command(tmp_path):
 def test_a_guess_of_a_gain_counts_as_right_where_it_does_in_the_terminal(own):
     question = exercise_pages._of_book(own).questions[-1]
     assert question.within * float(question.right) == pytest.approx(near(own.brought), rel=0.02)
+
+
+@pytest.mark.parametrize("own", [one for one in BOOK if one.kind == "case" and "_rank" not in one.traces[0]],
+                         ids=lambda one: one.name)  # fmt: skip
+def test_no_slice_of_a_wrong_option_is_a_right_mark(own):
+    page = exercise_pages._of_book(own)
+    shown = exercise_pages._panels(page)
+    lit = shown.lights[0]
+    names = shown.panels[-1].head["names"]
+    right = {names[n] for n in lit.get("names", {}).get(0, [])}
+    labels = shown.panels[-1].head["labels"]
+    wrong = {name for n in range(1, len(own.shows.options) + 1) if n != own.shows.right for name in named(own.shows, n)}
+    clash = {name for name in wrong for n, full in enumerate(names) if full in right and name in (full, labels.get(n))}
+    assert not clash
+    assert lit.get("spans") or lit.get("names") or lit.get("rows")

@@ -88,6 +88,7 @@ class Exercise:
     like: str = ""
     ranks: int = 1
     lights: tuple[str, ...] = ()
+    white: bool = False
     learned: str = ""
     figure: str = ""
     skips: tuple[str, ...] = ()

@@ -17,13 +17,15 @@ import time
 from exercises.judge import page
 from exercises.judge.book import A_GAIN, BROKEN, ROOT, TOLERANCE, Choice, Exercise
 from exercises.judge.progress import Progress, State
-from exercises.judge.verdict import judged, near, right_option, times
+from exercises.judge.verdict import judged, near, python_us, right_option, times
 from exercises.judge.why_not import wrong_because
 from trace_reader import (
     Facts,
     best_change,
+    examine,
     job_details,
     job_sentence,
+    load,
     plain_sentence,
     read,
     read_job,
@@ -264,10 +266,11 @@ class Session:
             return False
         speed, judgement = judged(exercise, found["times_us"], exercise.folder)
         busy = others.busy()
-        if judgement.outcome == "noise":
+        if judgement.outcome == "noise" or (judgement.outcome == "slow" and busy):
             threads = 1 if exercise.device == "cpu" else None
             how = ", with one thread, which waits for no other" if threads else ""
-            print(f"the rounds vary too much to judge: timing them once more{how}", flush=True)
+            because = "the rounds vary too much to judge" if judgement.outcome == "noise" else "other programs are busy"
+            print(f"{because}: timing them once more{how}", flush=True)
             found = self.run(mine=True, threads=threads)
             if found["differs"]:
                 print(f"not yet: the outputs are not the same each time: {found['differs']}")
@@ -327,7 +330,10 @@ class Session:
             print(f"you guessed {state.gain:g} times as fast: {how_near(state.gain or 1, measured)}")
             if state.looked is not None and state.looked != state.gain:
                 print(f"after you had looked: {state.looked:g} times as fast: {how_near(state.looked, measured)}")
-            print(f"the reader's estimate before: {predicted(read(str(exercise.recordings('given')[0])), exercise.finding)}")
+            given, mine = exercise.recordings("given")[0], exercise.recordings("mine")[0]
+            print(f"the reader's estimate before: {predicted(read(str(given)), exercise.finding)}")
+            if mine.is_file() and (beside := beside_the_estimate(given, mine, exercise.finding, measured)):
+                print(textwrap.fill(beside, 100))
         self.explain()
         print("next: uv run exercise.py")
 
@@ -517,6 +523,33 @@ def predicted(facts: Facts, slug: str) -> str:
         return f"none: it names the cause ({slug}), but estimates no gain"
     low, high = (1 / (1 - min(gain, 0.999)) for gain in (finding.gain.low, finding.gain.high))
     return f"{slug} alone, {f'up to {times(high)}' if low < 1.02 else f'{low:.3g} to {times(high)}'} as fast"
+
+
+def beside_the_estimate(given: Path, mine: Path, slug: str, measured: float) -> str:
+    """Return what a change brought beyond the reader's estimate, or short of it, by the rows of both traces of a program on a
+    CPU; empty where it is inside.
+    """
+    before, after = examine(load(str(given))), read(str(mine))
+    finding = next((one for one in before.facts.findings if one.slug == slug), None)
+    if finding is None or finding.gain is None or before.facts.has_gpu_work:
+        return ""
+    low, high = (1 / (1 - min(gain, 0.999)) for gain in (finding.gain.low, finding.gain.high))
+    if low <= measured <= high:
+        return ""
+    named = set(before.seen[slug].evidence.names)
+
+    def told(facts: Facts) -> tuple[float, float, float]:
+        steps = max(len(facts.steps), 1)
+        own, others = (sum(op.self_us for op in facts.ops if (op.name in named) is is_own) / steps for is_own in (True, False))
+        return own, others, python_us(facts)
+
+    both = zip(("the ops that it names", "other ops", "no op"), told(before.facts), told(after), strict=True)
+    rows = "; ".join(f"{what} {us(first)}, now {us(last)}" for what, first, last in both)
+    more = "more" if measured > high else "less"
+    return (
+        f"that is {more} than the estimate, which leaves {1 / high:.1%} to {1 / low:.1%} of a step, where yours leaves "
+        f"{1 / measured:.1%}. Of a recorded step: {rows}."
+    )
 
 
 def how_near(guess: float, measured: float) -> str:

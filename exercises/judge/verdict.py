@@ -146,9 +146,9 @@ def still_waits(gone: Gone, given: JobFacts, mine: JobFacts) -> str:
 
 
 def python_us(facts: Facts) -> float:
-    """Return the path's time in no op and no call, per step."""
-    path = facts.recorded_critical_path
-    return sum(one.us for one in path.cpu if one.name in ("python", "silent")) / len(facts.steps) if path else 0.0
+    """Return the path's time in no op and no call, per step: it can leave the first steps out."""
+    path, steps = facts.recorded_critical_path, len(facts.steps) - facts.steps_left_out
+    return sum(one.us for one in path.cpu if one.name in ("python", "silent")) / steps if path else 0.0
 
 
 def _self_us(facts: Facts, name: str) -> float:

@@ -26,6 +26,19 @@ def wrong_because(choice: Choice, guess: int, right: int, facts: Facts) -> str:
     return " ".join(part for part in (*told, said.strip()) if part)
 
 
+def named(choice: Choice, option: int) -> tuple[str, ...]:
+    """Return the names of what the trace has of an option: of its own, not of a size or a count, whose rows are those of all."""
+    every = [_names(shown.partition(";")[0]) for shown in choice.shown]
+    if not every or choice.bounds or every.count(every[option - 1]) > 1:
+        return ()
+    return tuple(every[option - 1])
+
+
+def has_of(names: tuple[str, ...], choice: Choice, facts: Facts) -> str:
+    """Return what the trace has of these, in words, which tells nothing of another option; empty of none."""
+    return " ".join(_of_a_step(name, facts, by_itself=bool(choice.beside)) for name in names)
+
+
 def _names(listed: str) -> list[str]:
     return [name.strip() for name in listed.split(",") if name.strip()]
 

@@ -34,6 +34,7 @@ function remember(exercise, state) {
 
 function stateOf(own) {
   if (!own) return "";
+  if (own.right && own.skipped) return "✓ right, as far as answered";
   if (own.right === 1) return "✓ right";
   if (own.again) return "✓ right when it came again";
   return own.right === 2 ? "✓ right the second time" : "seen";
@@ -201,7 +202,8 @@ function scale(question, guesses) {
 // ---- an exercise
 
 const COLLECTIVE = /^(nccl|gloo):|^c10d::|^record_param_comms$/; // by name: the ranges and ops of a process group
-const SELECT_FIRST = "Select a slice first: click it, or go there with the arrow keys.";
+const SELECT_FIRST =
+  "Select a slice or white space first: click it, or use the arrow keys, and G for the white space behind a slice.";
 
 class Exercise {
   constructor(data) {
@@ -279,8 +281,10 @@ class Exercise {
       answer = shown(question, question.right);
     if (right) this.said.textContent = first ? "Right." : "Right, the second time.";
     else if (first && question.options.length !== 2) {
-      const off = question.options.length ? "" : ` It is ${tooMuch(question, own[0])}.`;
-      this.said.textContent = `Not that.${off} Look at the trace, and guess again.`;
+      const of = question.options.indexOf(typed),
+        off = question.options.length ? question.seen[of] || "" : `It is ${tooMuch(question, own[0])}.`;
+      this.said.textContent = ["Not that.", off, "Look at the trace, and guess again."].filter(Boolean).join(" ");
+      this.lightsNamed(question.slices[of] || []);
       (document.getElementById("typed") || this.said).focus({ preventScroll: true }); // the button that had it is disabled
       return;
     } else {
@@ -288,6 +292,16 @@ class Exercise {
       this.said.textContent = `Not this time: ${answer}.${why ? ` ${why}` : ""}`;
     }
     this.goOn();
+  }
+  // The slices of a guess that is not right, in the last trace.
+  async lightsNamed(names) {
+    await this.looking;
+    const panel = this.report.panels.at(-1),
+      known = (test) =>
+        panel.names.flatMap((own, n) => (names.some((name) => test(own, panel.labels[n] ?? own, name)) ? [n] : []));
+    let ids = known((own, label, name) => own === name || label === name);
+    if (!ids.length) ids = known((_, label, name) => label.toLowerCase().includes(name.toLowerCase()));
+    if (ids.length) this.report.timeline.light({ names: { [this.report.panels.length - 1]: ids } });
   }
   goOn() {
     this.said.focus({ preventScroll: true });
@@ -298,7 +312,7 @@ class Exercise {
     }
     this.close();
     document.getElementById("explain").classList.add("go");
-    if (this.data.marked && this.data.lights.length) this.said.textContent += " Mark a slice that shows it, or read why.";
+    if (this.data.marked && this.data.lights.length) this.said.textContent += " Mark what shows it, or read why.";
   }
   // The last question stays, of several options with the right one.
   close() {
@@ -323,8 +337,9 @@ class Exercise {
       for (const panel of this.report.panels) if (panel.folded) this.report.timeline.toggle(); // a job's next rank: slices to select
       this.report.timeline.light(null);
       this.report.onSelect = (slice) => {
-        document.getElementById("mark").disabled = slice === undefined;
-        document.getElementById("marked").textContent = slice === undefined ? SELECT_FIRST : "";
+        const nothing = slice === undefined && !this.report.timeline.white;
+        document.getElementById("mark").disabled = nothing;
+        document.getElementById("marked").textContent = nothing ? SELECT_FIRST : "";
       };
       document.getElementById("marked").textContent = SELECT_FIRST;
       // It has opened above what was pressed; on a narrow screen the question is below it.
@@ -338,16 +353,23 @@ class Exercise {
     return own ? this.report.timeline.light(own).map((ids) => new Set(ids)) : this.report.panels.map(() => new Set());
   }
   mark() {
+    const { timeline } = this.report,
+      { white } = timeline;
+    if (white) {
+      this.markWhite(white);
+      return;
+    }
     const told = document.getElementById("marked"),
-      [panel, slice] = this.report.timeline.selected;
+      [panel, slice] = timeline.selected;
     const number = this.report.panels.indexOf(panel),
       found = this.lit()[number],
+      total = [...found].reduce((sum, i) => sum + (panel.isInside(i) ? 0 : panel.duration[i]), 0),
       middle = (panel.start[slice] + panel.end[slice]) / 2 - panel.shift,
       kind = panel.categories[panel.category[slice]][0],
       inSpan = // a stretch is one of waiting for another rank: in a collective
         (["communication", "waiting"].includes(kind) || COLLECTIVE.test(panel.names[panel.name[slice]])) &&
-        this.report.timeline.spans.some(([k, from, to]) => k === number && from <= middle && middle <= to);
-    this.report.timeline.light(null);
+        timeline.spans.some(([k, from, to]) => k === number && from <= middle && middle <= to);
+    timeline.light(null);
     const names = new Set([...found].map((i) => panel.name[i])); // another of the same name shows it as well
     // An op around what shows it shows it, too, and others of its name; a step is around everything.
     const same = (i) => panel.name[i] === panel.name[slice] && panel.categories[panel.category[i]][0] === "op",
@@ -358,11 +380,29 @@ class Exercise {
     const many = around
       ? "what shows it is in it"
       : found.size > 1
-        ? `it is one of ${found.size.toLocaleString("en")} that do`
-        : "it does";
+        ? `it is one of ${found.size.toLocaleString("en")} that do, ${duration(total)} together`
+        : `it does, in ${duration(total)}`;
     told.textContent = hit
       ? `Yes: ${inSpan && !found.size ? "it lies where it shows" : many}.`
       : `Not this one${this.why(panel, slice, found)} Look again, or read why.`;
+  }
+  // White space shows it where that is what shows it: the time in which nothing is on a lane.
+  markWhite({ panel, lane, from, to }) {
+    const number = this.report.panels.indexOf(panel),
+      [found] = [this.lit()[number]],
+      own = this.report.timeline.spans.filter(([k]) => k === number),
+      middle = (from + to) / 2 - panel.shift,
+      total = own.reduce((sum, [, start, end]) => sum + end - start, 0);
+    this.report.timeline.light(null);
+    const here = `nothing is on the lane “${lane.label}” for ${duration(to - from)}`,
+      // Another on such a lane, of another step, shows it as well where it is as long.
+      shortest = Math.min(...own.map(([, start, end]) => end - start)),
+      isAlike = own.length > 0 && Boolean(lane.gpu) === this.data.white && to - from >= shortest,
+      hit = isAlike || own.some(([, start, end]) => start <= middle && middle <= end),
+      elsewhere = found.size ? "; what shows it is a slice" : "";
+    document.getElementById("marked").textContent = hit
+      ? `Yes: ${here}, one of ${own.length.toLocaleString("en")} such stretches, ${duration(total)} together.`
+      : `Not this one: ${here}${elsewhere}. Look again, or read why.`;
   }
   // What the recording has of a slice that does not show it, and on which lane something does.
   why(panel, slice, found) {
@@ -380,14 +420,15 @@ class Exercise {
     const { questions, exercise } = this.data;
     if (!this.explained) {
       this.explained = true;
-      // How the hardest question was met: at the first guess, at the second, or not.
-      const each = questions.map((question, n) => this.guesses[n].findIndex((own) => judge(question, String(own)) === true) + 1);
-      remember(exercise, {
-        right: each.includes(0) ? 0 : Math.max(...each),
-        guesses: this.guesses,
-      });
-      const met = ["Not this time.", "Right.", "Right, the second time."];
-      this.said.textContent = this.guesses.flat().length ? met[each.includes(0) ? 0 : Math.max(...each)] : "";
+      // How the hardest question was met: at the first guess, at the second, or not. One that was skipped is none that was missed.
+      const each = questions.map((question, n) => this.guesses[n].findIndex((own) => judge(question, String(own)) === true) + 1),
+        asked = each.filter((_, n) => this.guesses[n].length),
+        hits = asked.filter((at) => at > 0).length,
+        right = !asked.length || hits < asked.length ? 0 : Math.max(...asked);
+      remember(exercise, { right, guesses: this.guesses, skipped: questions.length - asked.length });
+      const met = ["Not this time.", "Right.", "Right, the second time."],
+        counted = `${hits} of ${questions.length} right${asked.length < questions.length ? `, ${questions.length - asked.length} skipped` : ""}.`;
+      this.said.textContent = !asked.length ? "" : questions.length > 1 ? counted : met[right];
     }
     await this.look();
     this.stage(2);

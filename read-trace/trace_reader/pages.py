@@ -12,7 +12,7 @@ from trace_reader.findings import Reading
 from trace_reader.model.rows import Rows
 from trace_reader.report.comparison_report import several_report
 from trace_reader.report.document import Style
-from trace_reader.report.lights import Light, finding_light
+from trace_reader.report.lights import Light, finding_light, white_space_of_gpu
 from trace_reader.report.timeline import Timeline
 from trace_reader.write import html_page, markdown
 from trace_reader.write.html_page import DETAILS, html, timeline_html, with_terms
@@ -49,9 +49,10 @@ def trace_panels(
     labels: Sequence[str],
     finding: str = "",
     named: Callable[[str], bool] = lambda name: False,
+    white: bool = False,
 ) -> Panels:
     """Traces above each other, each from its first recorded step on. In the last of them a finding lights up, by its slug, or the
-    slices whose names are `named`.
+    slices whose names are `named`, or the `white` space of the GPU's lanes.
     """
     shown = [DrawnSlices(number, Timeline(reading)) for number, reading in enumerate(traces)]
     panels = [
@@ -60,13 +61,18 @@ def trace_panels(
     last = shown[-1]
     slices = last.timeline.trace.slices
     every = Rows(slices, np.arange(len(slices)))
-    light = finding_light(last.timeline, finding) if finding else Light(every.where(every.is_named(named)))
+    if white:
+        light: Light | None = white_space_of_gpu(last.timeline)
+    else:
+        light = finding_light(last.timeline, finding) if finding else Light(every.where(every.is_named(named)))
     return Panels(panels, [lit_values({} if light is None else {last.number: light}, {last.number: last})])
 
 
 def job_panels(paths: Sequence[str]) -> Panels:
-    """Return the ranks of a job; where the others waited for a straggler lights up, if there is one. Raises TraceError."""
-    page = write_page.page_of_job(paths, Style(everything=True), None, None)
+    """Return the ranks of a job, whose lanes do not say which communication is waiting; where the others waited for a straggler
+    lights up, if there is one. Raises TraceError.
+    """
+    page = write_page.page_of_job(paths, Style(everything=True), None, None, tells_waits=False)
     return Panels(page.panels, [page.lit_verdict] if page.lit_verdict else [])
 
 

@@ -143,8 +143,16 @@ def page_of_two(timelines: Sequence[Timeline], style: Style) -> Page:
     return _page(document, panels, shown, names="AB")
 
 
-def page_of_job(paths: Sequence[str], style: Style, steps_from: re.Pattern[str] | None, scheduler: str | None) -> Page:
-    """Return the page of a job: a lane for each rank, and of the first ranks their own lanes, to be opened."""
+def page_of_job(
+    paths: Sequence[str],
+    style: Style,
+    steps_from: re.Pattern[str] | None,
+    scheduler: str | None,
+    tells_waits: bool = True,
+) -> Page:
+    """Return the page of a job: a lane for each rank, and of the first ranks their own lanes, to be opened. `tells_waits`: in the
+    ranks' lanes.
+    """
     job, errors, played = play_job(paths, steps_from, scheduler)
     if errors:
         raise errors[0]
@@ -158,7 +166,7 @@ def page_of_job(paths: Sequence[str], style: Style, steps_from: re.Pattern[str] 
     for place, summary in enumerate(job.summaries):
         if place in opened:
             shown[place] = DrawnSlices(place, _timeline(summary.trace, steps_from, reading=readings.get(place)), most)
-        panels.append(rank_panel(job, place, shown.get(place)))
+        panels.append(rank_panel(job, place, shown.get(place), tells_waits))
     cut = [f"rank {job.summaries[n].rank}: the file is cut off." for n, panel in shown.items() if panel.timeline.facts.truncated]
     if len(panels) > len(shown):
         ranks = ", ".join(str(job.ranks[n].rank) for n in sorted(opened))

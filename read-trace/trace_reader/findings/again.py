@@ -253,4 +253,4 @@ def _workers_start_anew(trace: Trace, facts: Facts) -> Seen | None:
     )
     share = (path.input_us + path.cpu_within_us(int(calls.track[0]), gaps)) / path.window_us
     effect = Effect(all_of(without_loader, skipped(gaps)), kind=GONE)
-    return Seen(seen, calls.where(long), share=min(share, 1.0), effect=effect, gaps=gaps)
+    return Seen(seen, calls.where(long), share=min(share, 1.0), effect=effect)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 from trace_reader.analysis.trace.critical_path import PathClass
+from trace_reader.link.intervals import merged, without
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import ON_GPU, Kind, Region
 from trace_reader.report.timeline import Timeline
@@ -43,9 +44,24 @@ def place_named(timeline: Timeline, name: str, on_gpu: bool) -> Light | None:
 
 
 def finding_light(timeline: Timeline, slug: str) -> Light | None:
-    """Return all slices that show a finding; None where the trace does not show it."""
+    """Return all slices that show a finding, or the stretches without one that do; None where the trace does not show it."""
     seen = timeline.reading.seen.get(slug)
-    return None if seen is None else light_of(timeline, seen.evidence)
+    if seen is None or seen.gaps is None:
+        return None if seen is None else light_of(timeline, seen.evidence)
+    return spans_light(*seen.gaps)
+
+
+def white_space_of_gpu(timeline: Timeline) -> Light:
+    """Return the stretches of the steps in which nothing runs on the GPU."""
+    trace = timeline.trace
+    return spans_light(*without((trace.steps.start_ns, trace.steps.end_ns), merged(trace.work.start_ns, trace.work.end_ns)))
+
+
+def spans_light(start_ns: np.ndarray, end_ns: np.ndarray) -> Light:
+    """Return the longest of these stretches."""
+    longest = np.sort(np.argsort(start_ns - end_ns, kind="stable")[:MOST_SPANS])
+    longest = longest[end_ns[longest] > start_ns[longest]]
+    return Light(spans_ns=np.stack([start_ns[longest], end_ns[longest]], axis=1))
 
 
 def light_of(timeline: Timeline, rows: Rows) -> Light:
@@ -57,14 +73,19 @@ def light_of(timeline: Timeline, rows: Rows) -> Light:
 
 def waits_of(job: "JobFacts", place: int) -> Light:
     """Return the longest waits of a rank."""
-    start_ns, end_ns = job.waits_ns[place]
-    longest = np.sort(np.argsort(start_ns - end_ns, kind="stable")[:MOST_SPANS])
-    longest = longest[end_ns[longest] > start_ns[longest]]
-    return Light(spans_ns=np.stack([start_ns[longest], end_ns[longest]], axis=1))
+    return spans_light(*job.waits_ns[place])
 
 
 def waits_for_straggler(job: "JobFacts") -> Lights:
-    """Return where the other ranks waited, if one rank is the straggler."""
+    """Return where the other ranks waited, if one rank is the straggler; of this one, what it did at the times at which the one
+    that waited longest did so.
+    """
     if job.straggler is None:
         return {}
-    return {place: waits_of(job, place) for place, rank in enumerate(job.ranks) if rank.rank != job.straggler.rank}
+    late = next(place for place, rank in enumerate(job.ranks) if rank.rank == job.straggler.rank)
+    lights = {place: waits_of(job, place) for place in range(len(job.ranks)) if place != late}
+    longest = max(lights, key=lambda place: int((job.waits_ns[place][1] - job.waits_ns[place][0]).sum()))
+    shifts_ns = job.offset_ns[longest], job.offset_ns[late]
+    if shifts_ns[0] is not None and shifts_ns[1] is not None:
+        lights[late] = spans_light(*(side + shifts_ns[0] - shifts_ns[1] for side in job.waits_ns[longest]))
+    return lights

@@ -162,15 +162,16 @@ class Timeline:
         return 0 if rows is None else int(rows.start_ns[0])
 
 
-def rank_band(job: "JobFacts", place: int) -> Band:
+def rank_band(job: "JobFacts", place: int, tells_waits: bool = True) -> Band:
     """Return what a rank did in its window: above what it computes and copies, below its communication, with its waiting. Where
-    it is not known what of that is waiting, it is not called transfer.
+    it is not known what of that is waiting, it is not called transfer. Or, for one who is to find out, none of it `tells_waits`.
     """
     summary, waits = job.summaries[place], job.waits_ns[place]
-    known = job.whole and not job.unmatched
+    known = job.whole and not job.unmatched and tells_waits
+    communication = Stretch("transfer" if known else "communication", "communication", 2)
     kinds = (
         Stretch("idle", "idle"), Stretch("copy", "copy", 1), Stretch("compute", "GEMM", 1),
-        Stretch("transfer" if known else "communication", "communication", 2), Stretch("waiting for another rank", "waiting", 2),
+        communication, Stretch("waiting for another rank", "waiting", 2) if tells_waits else communication,
     )  # fmt: skip
     window: Union = (np.array([summary.window_ns[0]]), np.array([summary.window_ns[1]]))
     stretches: Iterable[Union] = (

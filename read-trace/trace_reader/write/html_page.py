@@ -35,7 +35,8 @@ FIRST_FINDINGS = 3  # the others are folded
 KEYS = (
     ("W S", "zoom"), ("A D", "pan"), ("drag", "measure"), ("shift drag", "pan"), ("ctrl wheel", "zoom"), ("click", "select"),
     ("← →", "next slice"), ("↑ ↓", "outer, inner, next lane"), ("F", "fit what is selected"), ("L", "fit launch and kernel"),
-    ("M", "measure what is selected"), ("0", "everything"), ("P", "critical path"), ("/", "search"), ("Esc", "clear"),
+    ("M", "measure what is selected"), ("G", "the white space behind it"), ("0", "everything"), ("P", "critical path"),
+    ("/", "search"), ("Esc", "clear"),
 )  # fmt: skip
 
 

@@ -190,16 +190,16 @@ def _pack_pieces(packed: "_Packed", shown: DrawnSlices, pieces: Pieces, name: st
     packed.add(f"{name}_row", shown.row_of[pieces.row[drawn]].astype(np.int32))
 
 
-def rank_panel(job: JobFacts, place: int, shown: DrawnSlices | None) -> Panel:
-    """Return the panel of one rank of a job: a lane of what it did, by the first rank's clock; below it, to be opened, its own
-    lanes.
+def rank_panel(job: JobFacts, place: int, shown: DrawnSlices | None, tells_waits: bool = True) -> Panel:
+    """Return the panel of one rank of a job: a lane of what it did, by the first rank's clock (`tells_waits`: which of that is
+    waiting); below it, to be opened, its own lanes.
     """
     summary, shift_ns = job.summaries[place], job.offset_ns[place] or 0
     label = f"rank {summary.rank}"
     of = f"rank {summary.rank}, whose clock nothing ties to the others'" if job.offset_ns[place] is None else "the first rank"
     base = panel(shown, label, shift_ns, f"the first slice of {of}") if shown else _without_slices(label, shift_ns)
     packed = _Packed(base)
-    head = {**base.head, "folded": True, "bands": [packed.band(rank_band(job, place)), *base.head["bands"]]}
+    head = {**base.head, "folded": True, "bands": [packed.band(rank_band(job, place, tells_waits)), *base.head["bands"]]}
     head["columns"] = packed.columns
     return Panel(head, packed.text())
 

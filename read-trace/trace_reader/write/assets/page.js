@@ -170,7 +170,9 @@ class Report {
     if (to >= from) this.timeline.show(from - (to - from) * 0.1 - 100, to + (to - from) * 0.1 + 100);
     if (first) this.timeline.reveal(...first);
     const n = found.reduce((sum, ids) => sum + ids.length, 0);
-    this.found.textContent = n ? `${n.toLocaleString("en")} slice${n > 1 ? "s" : ""} lit` : "";
+    const counted = (n, one, many) => (n ? [`${n.toLocaleString("en")} ${n > 1 ? many : one}`] : []),
+      lit = [...counted(n, "slice", "slices"), ...counted(this.timeline.spans.length, "stretch of time", "stretches of time")];
+    this.found.textContent = lit.length ? `${lit.join(", ")} lit` : "";
   }
   clear() {
     this.kept?.setAttribute("aria-pressed", "false");
@@ -314,7 +316,9 @@ class Report {
     return list;
   }
   measured([from, to]) {
-    const list = element("dl");
+    const list = element("dl"),
+      { white } = this.timeline;
+    if (white) list.append(element("dt", "nothing recorded"), element("dd", `on ${white.lane.label}`));
     list.append(element("dt", "measured"), element("dd", duration(to - from)));
     for (const panel of this.panels) {
       const where = this.panels.length > 1 ? ` in ${panel.label}` : "";

@@ -616,6 +616,13 @@ class Timeline {
     this.onSelect(null, null, this.measured);
     this.draw();
   }
+  // The white space behind a slice, on its lane.
+  whiteBehind(panel, i) {
+    const white = panel.whiteBehind(i);
+    if (!white) return;
+    this.select(null);
+    this.selectWhite(panel, panel.laneOf(i), white);
+  }
   reveal(panel, i) {
     if (this.folded.delete(panel)) this.resize();
     const item = this.laneItem.get(panel.laneOf(i));
@@ -630,6 +637,7 @@ class Timeline {
     }
   }
   select(panel, i) {
+    this.white = null;
     this.selected = panel ? [panel, i] : null;
     this.paired = panel ? this.pairs(panel, i) : [];
     if (panel) this.reveal(panel, i);
@@ -681,7 +689,10 @@ class Timeline {
           // In none of them: the nearest, if it is near.
           const away = (k) => (k < 0 || k >= row.ids.length ? Infinity : Math.max(row.start[k] - moment, moment - row.end[k]));
           i = away(i - 1) < away(i) ? i - 1 : i;
-          if (away(i) > near) return { item };
+          if (away(i) > near) {
+            const white = item.panel.whiteAt(item.own, moment);
+            return { item, panel: item.panel, white, text: white && `nothing recorded: ${duration(white[1] - white[0])}` };
+          }
         }
         return { item, panel: item.panel, slice: row.ids[i] };
       }
@@ -727,13 +738,21 @@ class Timeline {
     this.tip.style.top = `${clientY + 18 + high > innerHeight ? clientY - high - 10 : clientY + 18}px`;
   }
   click(x, y) {
-    const { item, panel, slice } = this.at(x, y);
+    const { item, panel, slice, white } = this.at(x, y);
     if (item?.panel.folded && item.own === item.panel.bands[0] && (x < this.left || item.kind === "band")) {
       if (!this.folded.delete(item.panel)) this.folded.add(item.panel);
       this.resize();
       return;
     }
     this.select(slice === undefined ? null : panel, slice);
+    if (white) this.selectWhite(panel, item.own, white);
+  }
+  // The time in which nothing is on a lane is measured, and can be marked.
+  selectWhite(panel, lane, [from, to]) {
+    this.white = { panel, lane, from, to };
+    this.measured = [from, to];
+    this.onSelect(null, null, this.measured);
+    this.draw();
   }
   listen() {
     const canvas = this.canvas,
@@ -784,6 +803,7 @@ class Timeline {
         return;
       }
       const to = this.moment(Math.max(x, this.left));
+      this.white = null;
       this.measured = [Math.min(drag.from, to), Math.max(drag.from, to)];
       this.draw();
     });
@@ -840,6 +860,7 @@ class Timeline {
     } else if (key === "f" && this.selected) this.fit(this.selected[0], [this.selected[1]]);
     else if (key === "l" && this.selected) this.fitLaunch(...this.selected);
     else if (key === "m" && this.selected) this.measure(...this.selected);
+    else if (key === "g" && this.selected) this.whiteBehind(...this.selected);
     else if (key === "0") this.everything();
     else if (/^Page(Up|Down)$/.test(key) && onCanvas) this.scroll.scrollTop += (key === "PageUp" ? -0.8 : 0.8) * this.view;
     else if (key.startsWith("Arrow") && onCanvas) this.step(key);

@@ -67,6 +67,9 @@ class Row {
   }
 }
 
+// What is no work: what a program names, and what of Python is around its ops.
+const NO_WORK = new Set(["step", "annotation", "GPU annotation", "Python"]);
+
 class Panel {
   constructor(head, columns) {
     Object.assign(this, head);
@@ -88,6 +91,37 @@ class Panel {
     this.layOut();
   }
 
+  // When work is on a lane: starts and ends in order.
+  workOf(lane) {
+    if (!lane.work) {
+      const works = this.categories.map(([name]) => !NO_WORK.has(name)),
+        start = [],
+        end = [];
+      for (let i = 0; i < this.n; i++) {
+        if (this.track[i] !== lane.track || !works[this.category[i]]) continue;
+        if (end.length && this.start[i] <= end.at(-1)) end[end.length - 1] = Math.max(end.at(-1), this.end[i]);
+        else {
+          start.push(this.start[i]);
+          end.push(this.end[i]);
+        }
+      }
+      lane.work = { start, end };
+    }
+    return lane.work;
+  }
+  // The time around a moment in which no work is on a lane: from the end of what is before it to the start of what comes next;
+  // null where something is open, or nothing is before or behind it.
+  whiteAt(lane, moment) {
+    const { start, end } = this.workOf(lane),
+      next = place(start, moment);
+    return next && next < start.length && end[next - 1] < moment ? [end[next - 1], start[next]] : null;
+  }
+  // The next such time behind a slice.
+  whiteBehind(i) {
+    const { start, end } = this.workOf(this.laneOf(i)),
+      at = place(end, this.end[i]);
+    return at + 1 < start.length ? [end[at], start[at + 1]] : null;
+  }
   // Each slice in the first row of its lane that is free: inner ones below the outer ones. A GPU's annotations have rows above
   // its work.
   layOut() {
