@@ -31,7 +31,9 @@ def parse_args(argv=None):
     parser = argparse.ArgumentParser(
         prog="exercise.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("exercise", nargs="?", help="number or name of the exercise (default: the next unsolved one)")
+    parser.add_argument(
+        "exercise", nargs="?", help="number or name of the exercise, as 3, E3 or 03_unit_rows (default: the next unsolved one)"
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--watch", action="store_true", help="judge whenever the program is saved, until it is solved")
     what.add_argument("--leave", action="store_true", help="say that there is nothing to gain, and why")
@@ -49,7 +51,7 @@ def chosen(wanted: str | None, progress: Progress) -> Exercise:
     every = exercises()
     if wanted is not None:
         for one in every:
-            if wanted in (str(one.number), one.name, one.name.partition("_")[0]):
+            if wanted.removeprefix("E") in (str(one.number), one.name, one.name.partition("_")[0]):
                 return one
         raise ExerciseError(f"no exercise {wanted}: they are 1 to {len(every)} (--list)", 2)
     for one in every:

@@ -102,13 +102,14 @@ def question_heading(number: int, figure: Figure) -> str:
     return f"{number}. {figure.title}{f' ({figure.in_words})' * bool(figure.in_words)}"
 
 
-def _question(figure: Figure) -> str:
-    """Return a link to the exercise on a figure; empty where there is none."""
+def _exercises_on(figure: Figure) -> str:
+    """Return links to the question on a figure, and to the exercises on the same; empty where there are none."""
     number = next((number for number, one in asked().items() if one == figure), None)
-    if number is None:
-        return ""
-    anchor = re.sub(r"[^a-z0-9_ -]", "", question_heading(number, figure).lower()).replace(" ", "-")
-    return f"[question {number}](lessons.md#{anchor})"
+    found = [f"[E{one.number}](exercises.md)" for one in exercises() if one.figure == f"{figure.post}: {figure.figure}"]
+    if number is not None:
+        anchor = re.sub(r"[^a-z0-9_ -]", "", question_heading(number, figure).lower()).replace(" ", "-")
+        found.insert(0, f"[Q{number}](lessons.md#{anchor})")
+    return ", ".join(found)
 
 
 def figures_md() -> str:
@@ -127,7 +128,7 @@ def figures_md() -> str:
         out += ["", f"## {title}", "", _row(*heads), "|---" * len(heads) + "|"]
         for f in figures():
             if f.post == post:
-                cells = f"`uv run {f.command}`", f.guess, f.a100, _recorded(f), filled(f.differs, f), _question(f)
+                cells = f"`uv run {f.command}`", f.guess, f.a100, _recorded(f), filled(f.differs, f), _exercises_on(f)
                 out.append(_row(f.figure, *cells))
         if post == 2:
             out += ["", *_setups()]
@@ -236,7 +237,8 @@ def exercises_md() -> str:
         "uv run exercise.py",
         "```",
         "",
-        "starts the next unsolved exercise. It asks what limits a step, or what its trace will show, and how many times as fast",
+        "starts the next unsolved exercise; `uv run exercise.py 3` starts E3, as the pages call the third.",
+        "It asks what limits a step, or what its trace will show, and how many times as fast",
         "a step can become. Then it records the program, shows the verdict of",
         "[the trace reader](../read-trace/README.md) and the longest ops, and asks both questions again: the trace has the",
         "answers, the program's text does not. Finally it prints the advice of the trace reader. Now change the program in",

@@ -161,7 +161,7 @@ def _of_figure(f: Figure, part: str, number: int) -> Exercise:
     check, answer, program = f.check, filled(f.answer, f), program_of(f.command)
     return Exercise(
         file=f"exercise_{number:02}.html",
-        label=f"question {number}",
+        label=f"Q{number}",
         part=part,
         title=f.title,
         about=program.does,
@@ -201,7 +201,7 @@ def _of_document(exercise: Elsewhere, number: int) -> Exercise:
     check, program = exercise.check, program_of(exercise.traces[0])
     return Exercise(
         file=f"exercise_{number:02}.html",
-        label=f"question {number}",
+        label=f"Q{number}",
         part=ELSEWHERE[exercise.document],
         title=exercise.title,
         about=program.does,
@@ -277,7 +277,7 @@ def _of_book(exercise: book.Exercise) -> Exercise:
     named = re.split(r", |: | a step", exercise.shows.answer)[0] if exercise.shows is not None else ""
     return Exercise(
         file=f"{'case' if exercise.kind == 'case' else 'mend'}_{exercise.number:02}.html",
-        label=f"{'case' if exercise.kind == 'case' else 'mend'} {exercise.number}",
+        label=f"E{exercise.number}",
         part=exercise.chapter,
         title=exercise.title,
         about=exercise.doc,
@@ -370,7 +370,7 @@ def _crumb(exercise: Exercise) -> str:
 
 def _look(exercise: Exercise) -> str:
     table = exercise.traces[-1].with_suffix(".txt")
-    first = " open" * (exercise.label == "question 1")
+    first = " open" * (exercise.label == "Q1")
     return f"""<div id="look" hidden>{f"<p>Look: {inline(exercise.look)}</p>" if exercise.look else ""}{_memory(exercise)}
 <details{first}><summary>how to read a trace</summary>{rendered(TO_READ)}</details>
 {_folded("the profiler's table", table, " open" * ("the table" in exercise.look.lower()))}
@@ -499,7 +499,8 @@ def start_page(navigation: str, script: str, style: str) -> bytes:
 and see whether you were right. {count} exercises, each with a recording or a program: say your guess, look yourself, mark the
 slice that shows it, and only then read why.</p>
 <p class="lead">You need to know basic PyTorch, and nothing of traces. Questions and cases need only a browser. To mend a program,
-you need a clone of the repository and uv (<code>pip install uv</code>): each of these pages has its command.</p>
+you need a clone of the repository and uv (<code>pip install uv</code>): each of these pages has its command. Q7 is the
+seventh question, E3 the exercise that <code>uv run exercise.py 3</code> starts.</p>
 <p><a id="continue" class="go" href="{every[0].exercises[0].file}">begin</a> <span id="progress" aria-live="polite"></span></p>
 <p id="asks" class="head"></p>
 <progress id="far" max="{count}" value="0" aria-label="done of {count} exercises"></progress>

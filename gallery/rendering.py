@@ -69,7 +69,7 @@ def _headed(found: re.Match[str]) -> str:
 def _linked(found: re.Match[str]) -> str:
     name, _, anchor = found[1].partition("#")
     path = (ROOT / "docs" / name).resolve()
-    if found[1].startswith("https://"):
+    if found[1].startswith("https://") or name.endswith(".html"):  # a page of the site
         return found[0]
     if path.name == "lessons.md" and (number := re.match(r"\d+", anchor)):
         return f'<a href="exercise_{int(number[0]):02}.html">{found[2]}</a>'

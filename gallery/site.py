@@ -57,7 +57,9 @@ def site() -> dict[str, bytes]:
 
 
 def _of_pages(text: str) -> str:
-    """Return the list of figures without what it says of files that the site does not have."""
+    """Return the list of figures without what it says of files that the site does not have, and with links to its exercises."""
+    files = {one.label: one.file for one in exercise_pages.exercises()}
+    text = re.sub(r"\[(E\d+)\]\(exercises\.md\)", lambda found: f"[{found[1]}]({files[found[1]]})", text)
     for part in NOT_HERE:
         text, found = re.subn(part, "", text, flags=re.DOTALL)
         assert found, part

@@ -114,6 +114,7 @@ def test_of_a_first_wrong_guess_the_trace_is_shown_and_not_the_answer():
     """Of an op that is one option's alone; not of a size, whose rows are the right one's."""
     cases = {one.name: one for one in CASES}
     proof = cases["24_mlp_by_hand"].shows
+    assert proof is not None
     assert [named(proof, n) for n in (1, 2, 3, 4)] == [(), ("aten::addmm",), ("cutlass GEMM",), ("cudaDeviceSynchronize",)]
     facts = read(str(ROOT / cases["24_mlp_by_hand"].traces[0]))
     assert has_of(("aten::addmm",), proof, facts).startswith("aten::addmm, 16 times: ")
@@ -910,6 +911,7 @@ def test_what_a_change_brought_beyond_the_estimate_is_told_by_the_rows(tmp_path)
     given.write_text(json.dumps({"traceEvents": [*steps, *rounds, *other]}))
     mine.write_text(json.dumps({"traceEvents": [e for n in range(3) for e in (step(n, 20 * n, 20), op("aten::max", 20 * n, 5))]}))
     (finding,) = [one for one in read(str(given)).findings if one.slug == "repeated-ops"]
+    assert finding.gain is not None
     low, high = 1 / (1 - finding.gain.low), 1 / (1 - finding.gain.high)
     assert session.beside_the_estimate(given, mine, "repeated-ops", (low + high) / 2) == ""
     for measured, more in ((100.0, "more"), (1.01, "less")):

@@ -32,7 +32,7 @@ WORKED_OUT = {2, 8, 24, 27, 29, 33, 36, 38, 39, 50}
 
 
 def number_of(one):
-    return int(one.label.removeprefix("question "))
+    return int(one.label.removeprefix("Q"))
 
 
 @pytest.fixture(scope="module")
@@ -321,13 +321,10 @@ def test_a_guess_a_second_one_a_mark_and_the_progress(folder, opened):
     explained(page)
     page.goto((folder / "index.html").as_uri())
     progress_is(page, "3 of 92 done, 1 right at the first guess")
-    assert page.inner_text("#continue") == "continue: question 4" and page.inner_text("#asks") == "From launch to kernel"
+    assert page.inner_text("#continue") == "continue: Q4" and page.inner_text("#asks") == "From launch to kernel"
     far, card = (page.eval_on_selector(which, "one => [one.value, one.max]") for which in ("#far", ".chapter progress"))
     assert (far, card) == ([3, 92], [3, 20])
-    assert (
-        page.inner_text(".chapter >> nth=0 >> .next") == "next: question 4"
-        and page.inner_text(".needs >> nth=0") == "needs a GPU"
-    )
+    assert page.inner_text(".chapter >> nth=0 >> .next") == "next: Q4" and page.inner_text(".needs >> nth=0") == "needs a GPU"
     assert page.inner_text(".chapter >> nth=0 >> .done") == "· 3 of 20 done" and page.is_hidden("#again")
     page.click(".chapter >> nth=0 >> summary")
     states = ["seen", "✓ right the second time", "✓ right", ""]
@@ -625,6 +622,7 @@ def test_the_ranks_of_a_job_that_is_asked_about_do_not_say_who_waits():
     """Its bar of rank 0 says that it communicates; it is where this is lit that it waited."""
     page = exercise_pages._of_book(next(one for one in BOOK if one.name == "30_two_gpus"))
     shown = exercise_pages._panels(page)
+    assert shown is not None
     assert [{text for text, *_ in one.head["bands"][0]["texts"]} for one in shown.panels] == [
         {"idle", "copy", "compute", "communication"}
     ] * 2
@@ -801,6 +799,7 @@ def test_a_guess_of_a_gain_counts_as_right_where_it_does_in_the_terminal(own):
 def test_no_slice_of_a_wrong_option_is_a_right_mark(own):
     page = exercise_pages._of_book(own)
     shown = exercise_pages._panels(page)
+    assert shown is not None
     lit = shown.lights[0]
     names = shown.panels[-1].head["names"]
     right = {names[n] for n in lit.get("names", {}).get(0, [])}
