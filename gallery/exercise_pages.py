@@ -5,10 +5,12 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
 import re
+from typing import Any
 
 from exercises.judge import book
 from exercises.judge.verdict import near, right_option
 from exercises.judge.why_not import has_of, named, wrong_because
+from gallery import ladder_pages
 from gallery.figures import (
     ROOT,
     TITLES,
@@ -120,6 +122,8 @@ def _chapters() -> list[Chapter]:
                 h200 / "05_c_train_step" / "2_64_4_2_16_128_512_4_64_qwen3_adamw_fused_bf16_warm_eager_active-1.json"),
         Chapter(ELSEWHERE["llm.md"], "Layers, memory and launches of a model of real size.", 3,
                 GALLERY / "llm" / "eager.json.gz"),
+        Chapter("From naive to the limit", "One decoder, in ten rungs: look at each, and say what the next change brings.", 2,
+                GALLERY / "ladder" / "naive.json.gz"),
         Chapter("Training", "Gradients, optimizers and memory: mend, or leave.", 2, RECORDED / "14_head_on_encoder.json.gz"),
         Chapter("On a GPU", "Mend programs of a GPU.", 3,
                 ROOT / "exercises" / "cases" / "22_watched_mlp.json.gz", needs="needs a GPU"),
@@ -144,8 +148,17 @@ def chapters() -> list[Chapter]:
 
 
 def exercises() -> list[Exercise]:
-    """Return all of them: those of the documents, then those of exercises/."""
-    return [*of_documents(), *map(_of_book, book.exercises())]
+    """Return all of them: those of the documents, the ladder's rungs, then those of exercises/."""
+    return [*of_documents(), *of_ladder(), *map(_of_book, book.exercises())]
+
+
+def of_ladder() -> list[Exercise]:
+    return [_of_rung(**fields) for fields in ladder_pages.pages()]
+
+
+def _of_rung(ask: str, right: float, within: float, trace: Path, **fields: Any) -> Exercise:
+    question = Question(ask, right, (), "times", within)
+    return Exercise(part="From naive to the limit", look="", questions=(question,), traces=(trace,), names=("",), **fields)
 
 
 def of_documents() -> list[Exercise]:

@@ -184,7 +184,7 @@ class Program:
 
     @property
     def code(self) -> str:
-        return "\n\n".join(_code(*one.split(":")) for one in self.source)
+        return "\n\n".join(map(source_of, self.source))
 
 
 def program_of(name: str) -> Program:
@@ -195,8 +195,9 @@ def program_of(name: str) -> Program:
     raise LookupError(f"no program of figures.toml is that of {name}")
 
 
-def _code(file: str, name: str) -> str:
-    """Return the source of a function, a class or a constant of a file, with its decorators, as if it stood at the margin."""
+def source_of(place: str) -> str:
+    """Return the source of a function, a class or a constant (file:name), with its decorators, as if it stood at the margin."""
+    file, name = place.split(":")
     text = (ROOT / file).read_text("utf-8")
     found: Any = ast.parse(text)
     for part in name.split("."):

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import NamedTuple, cast
 
 from common.job import collectives_per_step
+from exercises.judge.book import exercises
 from gallery import docs
 from gallery import jobs as gallery_jobs
 from gallery import record as recording_of_gallery
@@ -212,8 +213,10 @@ def test_the_figures_of_the_readme_are_those_of_the_lessons():
 
 def test_each_exercise_of_the_lessons_is_linked_from_its_figure():
     text = docs.figures_md()
-    assert re.findall(r"\[question (\d+)\]\(lessons\.md#\1-", text) == [str(number) for number in docs.asked()]
-    assert "| [question 3](lessons.md#3-three-equal-steps-figures-5-6) |" in text
+    assert re.findall(r"\[Q(\d+)\]\(lessons\.md#\1-", text) == [str(number) for number in docs.asked()]
+    shown = {one.number for one in exercises() if one.figure}
+    assert {int(number) for number in re.findall(r"\[E(\d+)\]\(exercises\.md\)", text)} == shown
+    assert "| [Q3](lessons.md#3-three-equal-steps-figures-5-6) |" in text
     assert '<a href="exercise_03.html">question 3</a>' in rendered(text)
 
 

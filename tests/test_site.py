@@ -4,9 +4,11 @@ from dataclasses import replace
 import functools
 import gzip
 import html
+import itertools
 import json
 import math
 import re
+import statistics
 import subprocess
 import sys
 
@@ -167,7 +169,7 @@ def test_the_start_page_has_a_chapter_for_each_part_with_a_picture_and_its_exerc
     chapters = exercise_pages.chapters()
     assert [exercise for chapter in chapters for exercise in chapter.exercises] != every()  # programs to mend stand in between
     assert sorted(exercise.file for chapter in chapters for exercise in chapter.exercises) == sorted(one.file for one in every())
-    assert all(chapter.exercises for chapter in chapters) and len(every()) == 58 + 34
+    assert all(chapter.exercises for chapter in chapters) and len(every()) == 58 + 9 + 34
     index = files["index.html"].decode()
     assert index.count('<svg class="thumb"') == len(chapters) and index.count("data-exercise=") == len(every())
     assert f"{len(every())} exercises, each with" in index
@@ -196,6 +198,21 @@ def test_the_minutes_of_a_chapter_are_for_reading_looking_and_mending():
     assert exercise_pages.minutes(chapter) == 25  # 24
     assert exercise_pages.minutes(replace(chapter, exercises=[replace(one, file="mend_01.html")] * 4)) == 45  # 44
     assert exercise_pages.minutes(replace(chapter, exercises=[])) == 5
+
+
+def test_each_rung_of_the_ladder_asks_what_the_next_one_brings():
+    """Its trace names the change, its code has it, and the last one's answer says how near it is to the GPU's own work."""
+    rungs = exercise_pages.of_ladder()
+    assert [one.label for one in rungs] == [f"L{n}" for n in range(9)]
+    measured = json.loads((ROOT / "benchmarks" / "ladder" / "h200.json").read_text())["rungs"]
+    for one, (before, after) in zip(rungs, itertools.pairwise(measured), strict=True):
+        assert one.finding in [finding.slug for finding in recording(one.traces[0]).facts.findings]
+        times = statistics.median(measured[before]["step_us"]) / statistics.median(measured[after]["step_us"])
+        assert one.questions[0].right == round(times, 2) and one.answer.startswith(f"**{times:.2f} times** as fast: ")
+        assert f'"{after}"' in one.code or after in ("reads", "optimizer")
+    assert (
+        "This is the last rung: 16.9 times as fast as the first." in rungs[-1].answer and "54% of it, and has" in rungs[-1].answer
+    )
 
 
 def test_hardly_a_question_is_one_of_yes_and_no():
@@ -292,7 +309,7 @@ def test_a_right_guess_shows_the_recording_and_the_explanation_lights_its_slices
 
 def test_a_guess_a_second_one_a_mark_and_the_progress(folder, opened):
     page = opened(folder / "index.html")
-    assert page.inner_text("#progress") == "92 exercises" and page.inner_text("#continue") == "begin"
+    assert page.inner_text("#progress") == "101 exercises" and page.inner_text("#continue") == "begin"
     page.click("#continue")
     page.wait_for_selector("html[data-asked]", state="attached")
     assert page.inner_text("legend").startswith("The profiler's table ends with two totals.") and page.is_hidden("#recorded")
@@ -320,10 +337,10 @@ def test_a_guess_a_second_one_a_mark_and_the_progress(folder, opened):
     assert guess(page, "about 3 times as long").startswith("Right.")
     explained(page)
     page.goto((folder / "index.html").as_uri())
-    progress_is(page, "3 of 92 done, 1 right at the first guess")
+    progress_is(page, "3 of 101 done, 1 right at the first guess")
     assert page.inner_text("#continue") == "continue: Q4" and page.inner_text("#asks") == "From launch to kernel"
     far, card = (page.eval_on_selector(which, "one => [one.value, one.max]") for which in ("#far", ".chapter progress"))
-    assert (far, card) == ([3, 92], [3, 20])
+    assert (far, card) == ([3, 101], [3, 20])
     assert page.inner_text(".chapter >> nth=0 >> .next") == "next: Q4" and page.inner_text(".needs >> nth=0") == "needs a GPU"
     assert page.inner_text(".chapter >> nth=0 >> .done") == "· 3 of 20 done" and page.is_hidden("#again")
     page.click(".chapter >> nth=0 >> summary")
@@ -402,7 +419,7 @@ def test_what_was_missed_comes_again_and_can_be_mended(folder, opened):
     explained(page)
     answer_rightly(page, folder, EVERY[2:6])
     page.goto((folder / "index.html").as_uri())
-    progress_is(page, "5 of 92 done")
+    progress_is(page, "5 of 101 done")
     assert page.inner_text("#again li") == "The last call"
     page.click("#again a")
     page.wait_for_selector("html[data-asked]", state="attached")
@@ -412,13 +429,13 @@ def test_what_was_missed_comes_again_and_can_be_mended(folder, opened):
     page.wait_for_selector("#again", state="hidden")
     page.click(".chapter >> nth=0 >> summary")
     assert page.inner_text(f".state >> nth={two}") == "✓ right when it came again"
-    progress_is(page, "5 of 92 done, 4 right at the first guess")
+    progress_is(page, "5 of 101 done, 4 right at the first guess")
     answer_rightly(page, folder, EVERY[6:10])
     page.goto((folder / "index.html").as_uri())
-    progress_is(page, "9 of 92 done")
+    progress_is(page, "9 of 101 done")
     assert page.is_hidden("#again")
     page.click("#forget")
-    assert page.inner_text("#progress") == "92 exercises"
+    assert page.inner_text("#progress") == "101 exercises"
 
 
 def test_what_comes_again_and_is_missed_again_is_not_mended(folder, opened):
@@ -428,7 +445,7 @@ def test_what_comes_again_and_is_missed_again_is_not_mended(folder, opened):
     explained(page)
     answer_rightly(page, folder, EVERY[2:6])
     page.goto((folder / "index.html").as_uri())
-    progress_is(page, "5 of 92 done")
+    progress_is(page, "5 of 101 done")
     page.click("#again a")
     page.wait_for_selector("html[data-asked]", state="attached")
     assert guess(page, "4096").startswith("Not that.")
@@ -447,7 +464,7 @@ def test_the_progress_of_an_earlier_course_is_read(folder, opened):
     )
     page.reload()
     page.wait_for_selector("html[data-ready]", state="attached")
-    assert page.inner_text("#progress") == "2 of 92 done, 1 right at the first guess"
+    assert page.inner_text("#progress") == "2 of 101 done, 1 right at the first guess"
 
 
 NOT_THAT = "Not that. It is {}. Look at the trace, and guess again."
