@@ -217,7 +217,7 @@ def test_each_exercise_of_the_lessons_is_linked_from_its_figure():
     shown = {one.number for one in exercises() if one.figure}
     assert {int(number) for number in re.findall(r"\[E(\d+)\]\(exercises\.md\)", text)} == shown
     assert "| [Q3](lessons.md#3-three-equal-steps-figures-5-6) |" in text
-    assert '<a href="exercise_03.html">question 3</a>' in rendered(text)
+    assert '<a href="exercise_03.html">Q3</a>' in rendered(text)
 
 
 def test_the_list_of_patterns_has_every_finding_in_its_own_words():
