@@ -562,7 +562,7 @@ def test_a_case_asks_for_cause_proof_and_gain(folder, opened):
     assert guess(page, "nearly all") == "Not that. Look at the trace, and guess again."
     said = "Not this time: a third. nvjet GEMM, sixteen a step, takes 181 µs of the GPU's 567. And then:"
     assert guess(page, "a tenth") == said
-    assert guess(page, "bfloat16_copy, two before each GEMM") == "Right. And then:"
+    assert guess(page, "bfloat16_copy") == "Right. And then:"
     assert page.inner_text("legend").startswith("The change: weights converted once, not at each use.")
     assert guess(page, "2") == f"Right.{MARK}"
     explained(page)

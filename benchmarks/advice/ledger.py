@@ -429,8 +429,8 @@ We took three programs that no rule had seen, and put faults into them on purpos
 first screen says, and timed it without the profiler, alternating between before and after, in five rounds (NVIDIA H200, torch
 2.11.0+cu130, 2026-11-23).
 
-The third column of the table is what the reader predicted then, and the last column what it predicts now. If a number is bold,
-the measured gain is outside of the prediction of that time, or no finding named the change.
+The third column of the table is the range that the reader predicted before the change, and the last column the range that it
+predicts now. A measured gain is bold if it lies outside the range of the third column, or if no finding named the change.
 
 | program | change (place) | told | brought | now |
 |---|---|---|---|---|
@@ -467,8 +467,8 @@ first: which of the changes in the tables below save nothing?
 
 The reader finds such changes by rules. If rules were written with some pairs in view, their score on these pairs says little
 about other programs. So we also measured pairs that were written without sight of any rule. These are marked "not seen". They
-were recorded once and scored once (2026-11-26 to 28; torch 2.11, from the eighth set on torch 2.15 on a CPU). A number
-with "before" is that of an earlier version of the reader, on the same files:
+were recorded once and scored once (2026-11-26 to 28). They were recorded with torch 2.11; on a CPU, the eighth set and the
+later ones with torch 2.15. A number with "before" is that of an earlier version of the reader, on the same files:
 """
 
 SCORED = """The columns of this table:
