@@ -21,6 +21,7 @@ from exercises.judge.verdict import judged, near, python_us, right_option, times
 from exercises.judge.why_not import wrong_because
 from trace_reader import (
     Facts,
+    Reading,
     best_change,
     examine,
     job_details,
@@ -331,8 +332,9 @@ class Session:
             if state.looked is not None and state.looked != state.gain:
                 print(f"after you had looked: {state.looked:g} times as fast: {how_near(state.looked, measured)}")
             given, mine = exercise.recordings("given")[0], exercise.recordings("mine")[0]
-            print(f"the reader's estimate before: {predicted(read(str(given)), exercise.finding)}")
-            if mine.is_file() and (beside := beside_the_estimate(given, mine, exercise.finding, measured)):
+            before = examine(load(str(given)))
+            print(f"the reader's estimate before: {predicted(before.facts, exercise.finding)}")
+            if mine.is_file() and (beside := beside_the_estimate(before, read(str(mine)), exercise.finding, measured)):
                 print(textwrap.fill(beside, 100))
         self.explain()
         print("next: uv run exercise.py")
@@ -525,11 +527,10 @@ def predicted(facts: Facts, slug: str) -> str:
     return f"{slug} alone, {f'up to {times(high)}' if low < 1.02 else f'{low:.3g} to {times(high)}'} as fast"
 
 
-def beside_the_estimate(given: Path, mine: Path, slug: str, measured: float) -> str:
+def beside_the_estimate(before: Reading, after: Facts, slug: str, measured: float) -> str:
     """Return what a change brought beyond the reader's estimate, or short of it, by the rows of both traces of a program on a
-    CPU; empty where it is inside.
+    CPU; empty where it is inside. `measured`: how many times as fast it became.
     """
-    before, after = examine(load(str(given))), read(str(mine))
     finding = next((one for one in before.facts.findings if one.slug == slug), None)
     if finding is None or finding.gain is None or before.facts.has_gpu_work:
         return ""

@@ -2358,6 +2358,11 @@ def test_workers_that_take_long_at_the_start_alone_go_on(tmp_path):
     """So they do when they were kept: they have to fetch the first batch."""
     assert "workers-start-anew" not in found(tmp_path, epochs(last=100, first=15_000))
     assert "workers-start-anew" not in found(tmp_path, epochs(between=12_000))  # no call is short: the loader is slow
+    slow = epochs()
+    ends = max(e["ts"] for e in slow[:9] if e["name"] == LOADER) + 20_000  # of the last call of the first pass
+    assert "workers-start-anew" not in found(
+        tmp_path, [*slow, op("aten::mm", ends, 1000)]
+    )  # two slow batches, one after the other
 
 
 @pytest.mark.parametrize(("wait", "told"), [(call("cudaDeviceSynchronize", 5, 15, 7), True), (op("aten::mm", 5, 15), False)])

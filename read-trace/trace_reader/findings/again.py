@@ -36,14 +36,15 @@ OF_METRICS = frozenset(
 )  # fmt: skip
 LEAST_ROUNDS = 6
 LONG_NS, LONGER = 5_000_000, 5  # of a loader's first and last call of a pass, and times the others'
+FEW = 2  # times as many ops run behind a call that brings a batch
 
 
 @finding(
     "constants-made-again",
     "a chain of ops that begins with aten::arange, the same in each layer or step",
     "aten::arange and the ops behind it, up to the first one that takes a tensor of the program",
-    "Judging by the shapes, these ops take nothing but sizes and each other's results. They have the same inputs each time, so "
-    "they make the same result.",
+    "Judging by the shapes, these ops take nothing but sizes and each other's results. If so, they make the same result each "
+    "time.",
     "Compute it once, for all layers and steps, and keep it as a buffer (register_buffer(..., persistent=False)) or in a cache "
     "by size.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.register_buffer",
@@ -145,7 +146,8 @@ def _result(name: str, taken: list[Shape]) -> Shape:
     "history-in-each-round",
     "the same sort or sum again and again, each time over more numbers",
     "aten::sort, cumsum or a similar op whose input grows by the same number in each round",
-    "Each round of a loop goes over all that the earlier rounds collected, too. So the work grows with the square of the rounds.",
+    "Judging by the shapes, each round of a loop also goes over all that the earlier rounds collected: its work grows with the "
+    "number of rounds.",
     "If it is for a metric: collect, and compute it once, after the last round. If it is to be shown on the way: every so many "
     "rounds, or from counts that can be added up (a histogram of the scores).",
     source="https://lightning.ai/docs/torchmetrics/stable/pages/overview.html",
@@ -222,9 +224,9 @@ def _round_of(trace: Trace, ops: Rows, at: int, behind: int, unit: int, number: 
     "workers-start-anew",
     "a long wait for the DataLoader at the end of each epoch, and another at the start of the next",
     "enumerate(DataLoader)...__next__ on the lane of the steps: the last call of a pass, the time after it, and the first call",
-    "The last call of a pass over the data and the first one of the next take long, those between them do not: worker processes "
-    "end there, and new ones start.",
-    "Keep the workers between epochs: DataLoader(..., persistent_workers=True).",
+    "The last call of a pass over the data, which brings no batch, and the first one of the next take long, and those between "
+    "them do not. Worker processes may end there, and new ones start.",
+    "If the DataLoader is the same in each epoch, keep its workers: DataLoader(..., persistent_workers=True).",
     source="https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader",
 )
 def _workers_start_anew(trace: Trace, facts: Facts) -> Seen | None:
@@ -236,7 +238,10 @@ def _workers_start_anew(trace: Trace, facts: Facts) -> Seen | None:
         return None
     length_ns = calls.end_ns - calls.start_ns
     long = length_ns >= max(LONG_NS, LONGER * median(length_ns))
-    ends = np.flatnonzero(long[:-1] & long[1:])  # the last call of a pass, the next call being the first one
+    # The last call of a pass brings no batch: behind it, before the first one of the next, few ops run.
+    work = trace.outer_ops.where(trace.outer_ops.track == calls.track[0]).start_ns
+    between = np.diff(np.searchsorted(work, calls.start_ns))
+    ends = np.flatnonzero(long[:-1] & long[1:] & (FEW * between <= median(between)))
     if not len(ends) or 2 * int(long.sum()) > len(calls):
         return None
     # The time before a long call, in which no op runs, goes with it.
