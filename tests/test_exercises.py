@@ -695,9 +695,7 @@ def test_what_needs_no_run(copied):
         and out.startswith((ROOT / "exercises" / "solutions" / "01_heads.py").read_text())
         and "why: contiguous()" in out
     )
-    assert run(copied, "12", "--solution")[1].startswith(
-        "What takes most of a step? the matmuls (aten::mm, aten::addmm).\n"
-    )
+    assert run(copied, "12", "--solution")[1].startswith("What takes most of a step? the matmuls (aten::mm, aten::addmm).\n")
     assert run(copied, "3", "--html") == (1, "", "error: nothing is recorded yet: uv run exercise.py 3\n")
     assert run(copied, "5", "--reset") == (0, "5. One large product: as it was given\n", "")
     assert run(copied, "--reset") == (2, "", "error: --reset takes the number of an exercise\n")

@@ -2284,6 +2284,7 @@ HEAD_OF_ATTENTION = [("aten::linear", [2, 9, 16], [4, 16]), ("aten::linear", [2,
         (HEAD_OF_ATTENTION[1:3] + HEAD_OF_ATTENTION[3:4] + HEAD_OF_ATTENTION[5:], False),  # one projection: of a state, maybe
         ([*HEAD_OF_ATTENTION[:3], ("aten::hardshrink", [2, 9, 9]), *HEAD_OF_ATTENTION[4:]], False),
         ([("aten::linear", [2, 9, 16], [16, 16]), *HEAD_OF_ATTENTION[1:]], False),  # as wide as what it takes
+        ([("aten::linear", [2, 9, 16]), *HEAD_OF_ATTENTION[1:]], False),  # of unknown width
     ],
 )
 def test_heads_of_attention_that_are_modules_of_their_own(tmp_path, ops, told):
@@ -2305,7 +2306,9 @@ def test_polynomials_of_matrices_are_no_layers(tmp_path, ops, told):
     assert ("repeated-ops" in found(tmp_path, [step(0, 0, 2000), *made])) is told
 
 
-@pytest.mark.parametrize(("whole", "told"), [([16, 8, 8], True), ([17, 8, 8], True), ([4, 8, 8], False)])
+@pytest.mark.parametrize(
+    ("whole", "told"), [([16, 8, 8], True), ([17, 8, 8], True), ([4, 8, 8], False), ([16, 4, 8], False)]
+)  # the last: 16 samples, whose first position each layer takes
 def test_a_loop_over_a_tensor_with_a_place_for_each_round_is_none_of_layers(tmp_path, whole, told):
     made = [e for n in range(16) for e in (
         shaped("aten::select", 100 * n, 40, whole), shaped("aten::matmul", 100 * n + 50, 40, [8, 8], [8, 8]))]  # fmt: skip
@@ -2326,6 +2329,13 @@ def test_a_chain_of_constants_takes_nothing_of_the_program(tmp_path, more, told)
     made = [e for n in range(3) for e in (*constants(150 * n + 20), *(later(one, 150 * n + 20) for one in more))]
     made.sort(key=lambda one: one["ts"])
     assert ("constants-made-again" in found(tmp_path, [step(0, 0, 1000), *made])) is told
+
+
+def test_a_position_is_no_table(tmp_path):
+    """What begins with a single number may be where a loop is."""
+    made = [e | {"args": {k: [[1 if n == 64 else n for n in one] for one in v] if k == "Input Dims" else v
+                          for k, v in e["args"].items()}} for n in range(3) for e in constants(150 * n)]  # fmt: skip
+    assert "constants-made-again" not in found(tmp_path, [step(0, 0, 1000), *made])
 
 
 def test_a_constant_of_one_step_may_be_kept_already(tmp_path):
@@ -2352,6 +2362,27 @@ def test_a_history_that_is_gone_leaves_the_last_round(tmp_path):
     trace = write(tmp_path / "t.json", step(0, 0, 1000), *history(), plain_step_us={"median": 1000, "low": 1000, "high": 1000})
     (one,) = [f for f in read(trace).findings if f.slug == "history-in-each-round"]
     assert one.gain.high == pytest.approx(4 * 0.094)
+
+
+def test_a_round_of_a_history_begins_behind_the_last_one(tmp_path):
+    """What takes no rows, between two rounds, goes with one of them alone: of the first round, which is not looked at, with the
+    second. Of 1000: 4 sorts of 25, and what stands behind these and the first.
+    """
+    ops = [shaped(name, 100 * n + at, 25, *dims) for n in range(6)
+           for name, at, dims in (("aten::sort", 0, [[10 * n + 10]]), ("aten::item", 30, []))]  # fmt: skip
+    trace = write(tmp_path / "t.json", step(0, 0, 1000), *ops, plain_step_us={"median": 1000, "low": 1000, "high": 1000})
+    (one,) = [f for f in read(trace).findings if f.slug == "history-in-each-round"]
+    assert one.seen == "per step: 6 x aten::sort of 10 to 60 rows; 275.0 µs of CPU time with what goes with it"
+    assert one.gain.high == pytest.approx(9 * 0.025)
+
+
+def test_calls_of_a_metric_are_counted_for_all_steps(tmp_path):
+    """The second step has one round more."""
+    events = [step(0, 0, 1000), *history(), step(1, 1000, 1100)]
+    events += [later(e, 1000) for e in history((10, 20, 30, 40, 50, 60, 70))]
+    assert found(tmp_path, events)["history-in-each-round"].startswith(
+        "per step: 3 x aten::argsort of 10 to 60 rows, 3.5 x aten::argsort of 10 to 70 rows; "
+    )
 
 
 def test_workers_that_take_long_at_the_start_alone_go_on(tmp_path):

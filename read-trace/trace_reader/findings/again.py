@@ -4,17 +4,16 @@ from collections import Counter
 import math
 
 import numpy as np
-from trace_reader.analysis.replay.edits import GONE, Effect, all_of, dropped, skipped, without_loader
-from trace_reader.analysis.replay.rounds import Shape
+from trace_reader.analysis.replay.edits import GONE, Effect, all_of, dropped, skipped
+from trace_reader.analysis.replay.rounds import Shape, broadcast, made_of
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import inputs_of, shapes_of, shapes_of_first
-from trace_reader.findings.registry import LEAST_SHARE, Seen, finding, listed, of_the_steps
-from trace_reader.findings.verdict import denominator
+from trace_reader.findings.registry import LEAST_SHARE, Seen, finding, listed, of_the_steps, seen_with_time
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, median
 from trace_reader.names.op_names import VIEW_OPS
 from trace_reader.names.range_names import is_loader
-from trace_reader.units import about, us
+from trace_reader.units import us
 
 # What makes numbers of nothing but sizes, and what may stand beside it in a chain of such ops.
 FACTORIES = frozenset(
@@ -35,6 +34,7 @@ OF_METRICS = frozenset(
                                  "quantile", "median", "searchsorted", "corrcoef", "cov")
 )  # fmt: skip
 LEAST_ROUNDS = 6
+LEAST_CALLS = 5  # of a loader: two passes of two batches at least
 LONG_NS, LONGER = 5_000_000, 5  # of a loader's first and last call of a pass, and times the others'
 FEW = 2  # times as many ops run behind a call that brings a batch
 
@@ -43,15 +43,14 @@ FEW = 2  # times as many ops run behind a call that brings a batch
     "constants-made-again",
     "a chain of ops that begins with aten::arange, the same in each layer or step",
     "aten::arange and the ops behind it, up to the first one that takes a tensor of the program",
-    "Judging by the shapes, these ops take nothing but sizes and each other's results. If so, they make the same result each "
-    "time.",
-    "Compute it once, for all layers and steps, and keep it as a buffer (register_buffer(..., persistent=False)) or in a cache "
-    "by size.",
+    "Judging by the shapes, these ops take nothing but numbers, sizes and each other's results. If the numbers are the same each "
+    "time, too, so is what they make.",
+    "If so, compute it once, for all layers and steps, and keep it as a buffer (register_buffer(..., persistent=False)) or in a "
+    "cache by size.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.register_buffer",
 )
 def _constants_made_again(trace: Trace, facts: Facts) -> Seen | None:
-    path = facts.critical_path
-    if path is None or not facts.steps or not FACTORIES.intersection(trace.op_names):
+    if not facts.steps or not FACTORIES.intersection(trace.op_names):
         return None
     times: dict[tuple[tuple[int, int], ...], list[list[int]]] = {}
     for chain in _constant_chains(trace):
@@ -61,17 +60,10 @@ def _constants_made_again(trace: Trace, facts: Facts) -> Seen | None:
     if not found:
         return None
     spans = Rows(trace.slices, np.sort(np.concatenate([chain for chains in found for chain in chains])))
-    work = trace.launched_in(spans)
-    share = path.explained_us(Rows(trace.slices, np.sort(np.append(spans.at, work.at)))) / path.window_us
-    if max(share, of_the_steps(trace, spans)) < LEAST_SHARE:
-        return None
     found.sort(key=lambda chains: -sum(_took_ns(trace, chain) for chain in chains))
     steps = len(facts.steps)
     told = listed((f"{len(chains) / steps:.3g} x ({_in_words(trace, chains[0])})" for chains in found), most=2)
-    time_us = (work if len(work) else spans).total_us / steps
-    what = "GPU time" if len(work) else "CPU time"
-    seen = f"per step: {told}; {us(time_us)} of {what}: {about(share)} of {denominator(facts)}"
-    return Seen(seen, spans, share=share, effect=Effect(dropped(spans), kind=GONE))
+    return seen_with_time(trace, facts, spans, f"per step: {told}", Effect(dropped(spans), kind=GONE))
 
 
 def _is_again(trace: Trace, chains: list[list[int]]) -> bool:
@@ -91,7 +83,8 @@ def _in_words(trace: Trace, chain: list[int]) -> str:
 
 def _constant_chains(trace: Trace) -> list[list[int]]:
     """Return runs of ops of the steps (rows), on one thread, that need nothing but sizes, by the shapes of what they take: each
-    takes no more tensors of a shape than the run has made before it.
+    takes no more tensors of a shape than the run has made before it. Not what begins with a single number, which may be the
+    position of what a loop is at.
     """
     found: list[list[int]] = []
     ops = trace.outer_ops.where(trace.step_at(trace.outer_ops.start_ns) >= 0)
@@ -104,7 +97,8 @@ def _constant_chains(trace: Trace) -> list[list[int]]:
                 continue
             end = _end_of_chain(trace, rows, names, place)
             working = [name for name in names[place:end] if name not in VIEW_OPS]
-            if end - place >= LEAST_OPS and len(working) >= LEAST_WORK:
+            is_position = end > place and [math.prod(shape) for shape in _tensors(trace, rows[place + 1])[:1]] == [1]
+            if end - place >= LEAST_OPS and len(working) >= LEAST_WORK and not is_position:
                 found.append(rows[place:end])
             place = max(end, place + 1)
     return found
@@ -114,10 +108,10 @@ def _end_of_chain(trace: Trace, rows: list[int], names: list[str], place: int) -
     """Return the place of the first op behind a run of constants that begins here."""
     made, viewed = Counter[Shape](), Counter[int]()  # of views, whose shapes are not known, by how many numbers they have
     for at in range(place, len(rows) - 1):
-        name, following = names[at], [shape for shape in shapes_of(trace.slices, rows[at + 1]) if shape]
+        name, following = names[at], _tensors(trace, rows[at + 1])
         if name in RANDOM or inputs_of(trace.slices, rows[at]) is None:
             return at
-        taken = [shape for shape in shapes_of(trace.slices, rows[at]) if shape]
+        taken = _tensors(trace, rows[at])
         begins = name in FACTORIES or name in FILLED
         # The table of a lookup is the same each time, too, but for training.
         missing = Counter(taken[1:] if name == LOOKUP and not trace.has_backward else taken) - made
@@ -128,26 +122,22 @@ def _end_of_chain(trace: Trace, rows: list[int], names: list[str], place: int) -
         if name in VIEW_OPS and taken:
             viewed[math.prod(taken[0])] += 1
         elif not name.endswith("_"):
-            made[following[0] if begins and following else _result(name, taken)] += 1
+            result = following[0] if begins and following else made_of(name, taken, following)
+            made[result or broadcast(*taken) or taken[0]] += 1
     return len(rows) - 1
 
 
-def _result(name: str, taken: list[Shape]) -> Shape:
-    """Return the shape of what an op makes of these: of a lookup its rows, else as of all of them, broadcast, if they can be."""
-    if name == LOOKUP and len(taken) > 1:
-        return (*taken[1], taken[0][-1])
-    try:
-        return np.broadcast_shapes(*taken)
-    except ValueError:
-        return taken[0]
+def _tensors(trace: Trace, row: int) -> list[Shape]:
+    """Return the shapes of an op's inputs that have dimensions."""
+    return [shape for shape in shapes_of(trace.slices, row) if shape]
 
 
 @finding(
     "history-in-each-round",
     "the same sort or sum again and again, each time over more numbers",
     "aten::sort, cumsum or a similar op whose input grows by the same number in each round",
-    "Judging by the shapes, each round of a loop also goes over all that the earlier rounds collected: its work grows with the "
-    "number of rounds.",
+    "Judging by the shapes, each round of a loop may also go over all that the earlier rounds collected. The work then grows "
+    "with the square of the rounds.",
     "If it is for a metric: collect, and compute it once, after the last round. If it is to be shown on the way: every so many "
     "rounds, or from counts that can be added up (a histogram of the scores).",
     source="https://lightning.ai/docs/torchmetrics/stable/pages/overview.html",
@@ -159,17 +149,19 @@ def _history_in_each_round(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
     if path is None or not facts.steps or not OF_METRICS.intersection(trace.op_names):
         return None
-    told, rounds, before_the_last = dict[str, str](), list[np.ndarray](), list[np.ndarray]()
+    told, rounds, before_the_last = Counter[str](), list[np.ndarray](), list[np.ndarray]()
     outer = trace.outer_ops.where(trace.step_at(trace.outer_ops.start_ns) >= 0)
     for _, one in outer.by(trace.step_at(outer.start_ns), outer.track):
         if (grows := _what_grows(trace, one)) is None:
             continue
         name, ops, unit = grows
-        told.setdefault(name, f"{len(ops)} x {name} of {unit:,} to {len(ops) * unit:,} rows")
-        behind = [*ops[1:], len(one)]
-        of_step = [_round_of(trace, one, ops[n], behind[n], unit, n + 1) for n in range(1, len(ops))]
-        rounds += of_step
-        before_the_last += of_step[:-1]
+        told[f"{name} of {unit:,} to {len(ops) * unit:,} rows"] += len(ops)
+        behind, of_step = [*ops[1:], len(one)], [(ops[0], ops[0] + 1)]
+        for n in range(1, len(ops)):
+            of_step.append(_round_of(trace, one, ops[n], (of_step[-1][1], behind[n]), unit * (n + 1), n + 1))
+        found = [one.at[first:after] for first, after in of_step[1:]]
+        rounds += found
+        before_the_last += found[:-1]
     if not rounds:
         return None
     every, gone = (Rows(trace.slices, np.sort(np.concatenate(some))) for some in (rounds, before_the_last))
@@ -177,7 +169,8 @@ def _history_in_each_round(trace: Trace, facts: Facts) -> Seen | None:
     share = path.explained_us(Rows(trace.slices, np.sort(np.append(every.at, work.at)))) / path.window_us
     if max(share, of_the_steps(trace, every)) < LEAST_SHARE:
         return None
-    seen = f"per step: {listed(told.values())}; {us(every.total_us / len(facts.steps))} of CPU time with what goes with it"
+    words = listed(f"{calls / len(facts.steps):.3g} x {what}" for what, calls in told.items())
+    seen = f"per step: {words}; {us(every.total_us / len(facts.steps))} of CPU time with what goes with it"
     return Seen(seen, every, share=share, effect=Effect(dropped(gone), kind=GONE))
 
 
@@ -201,23 +194,22 @@ def _what_grows(trace: Trace, ops: Rows) -> tuple[str, list[int], int] | None:
     return None
 
 
-def _round_of(trace: Trace, ops: Rows, at: int, behind: int, unit: int, number: int) -> np.ndarray:
-    """Return the rows of what goes with a call: ops beside it on as many rows, or on a list of as many parts, and those on single
-    numbers between and right behind them.
+def _round_of(trace: Trace, ops: Rows, at: int, within: tuple[int, int], rows: int, parts: int) -> tuple[int, int]:
+    """Return the places, from the first to the one behind the last, of what goes with a call: ops beside it on as many rows, or
+    on a list of as many parts, and those on single numbers between and right behind them. `within`: where they may be.
     """
-    rows = unit * number
 
     def goes_with(place: int) -> bool:
         row = int(ops.at[place])
-        shapes, parts = shapes_of(trace.slices, row), shapes_of_first(trace.slices, row)
-        return not any(shapes) or (shapes[0] or (0,))[0] in (rows, rows - 1) or len(parts) == number
+        shapes, of_first = shapes_of(trace.slices, row), shapes_of_first(trace.slices, row)
+        return not any(shapes) or (shapes[0] or (0,))[0] in (rows, rows - 1) or len(of_first) == parts
 
-    first = last = at
-    while first and goes_with(first - 1):
+    first, after = at, at + 1
+    while first > within[0] and goes_with(first - 1):
         first -= 1
-    while last + 1 < behind and goes_with(last + 1):
-        last += 1
-    return ops.at[first : last + 1]
+    while after < within[1] and goes_with(after):
+        after += 1
+    return first, after
 
 
 @finding(
@@ -231,23 +223,24 @@ def _round_of(trace: Trace, ops: Rows, at: int, behind: int, unit: int, number: 
 )
 def _workers_start_anew(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
-    calls = trace.annotations.where(
-        trace.annotations.is_named(lambda name: is_loader(name) and "_MultiProcessingDataLoaderIter" in name)
-    )
-    if path is None or len(calls) < LEAST_OPS or not facts.steps:
+    if path is None or not facts.steps:
+        return None
+    track = int(trace.steps.track[0])
+    calls = trace.annotations.where(trace.annotations.is_named(_is_of_workers))
+    calls = calls.where(calls.track == track)
+    if len(calls) < LEAST_CALLS:
         return None
     length_ns = calls.end_ns - calls.start_ns
     long = length_ns >= max(LONG_NS, LONGER * median(length_ns))
     # The last call of a pass brings no batch: behind it, before the first one of the next, few ops run.
-    work = trace.outer_ops.where(trace.outer_ops.track == calls.track[0]).start_ns
-    between = np.diff(np.searchsorted(work, calls.start_ns))
+    work = trace.outer_ops.where(trace.outer_ops.track == track)
+    between = np.diff(np.searchsorted(work.start_ns, calls.start_ns))
     ends = np.flatnonzero(long[:-1] & long[1:] & (FEW * between <= median(between)))
     if not len(ends) or 2 * int(long.sum()) > len(calls):
         return None
     # The time before a long call, in which no op runs, goes with it.
-    starts_ns = calls.start_ns[long]
-    ended_ns = np.append(trace.steps.start_ns[0], trace.outer_ops.end_ns[trace.outer_ops.track == calls.track[0]])
-    before_ns = np.array([int(ended_ns[ended_ns <= start].max(initial=0)) for start in starts_ns.tolist()], np.int64)
+    starts_ns, begin_ns = calls.start_ns[long], int(trace.steps.start_ns[0])
+    before_ns = np.array([int(work.end_ns[work.end_ns <= start].max(initial=begin_ns)) for start in starts_ns.tolist()], np.int64)
     is_long = starts_ns - before_ns >= LONG_NS
     gaps = before_ns[is_long], starts_ns[is_long]
     between_us = median(calls.start_ns[ends + 1] - calls.end_ns[ends]) / 1000
@@ -256,6 +249,10 @@ def _workers_start_anew(trace: Trace, facts: Facts) -> Seen | None:
         f"the last call of a pass takes {us(last_us)}, the first one of the next {us(first_us)}, the others "
         f"{us(median(length_ns[~long]) / 1000)}; {us(between_us)} between the two"
     )
-    share = (path.input_us + path.cpu_within_us(int(calls.track[0]), gaps)) / path.window_us
-    effect = Effect(all_of(without_loader, skipped(gaps)), kind=GONE)
-    return Seen(seen, calls.where(long), share=min(share, 1.0), effect=effect)
+    waits = calls.where(long)
+    share = (path.explained_us(waits) + path.cpu_within_us(track, gaps)) / path.window_us
+    return Seen(seen, waits, share=share, effect=Effect(all_of(dropped(waits), skipped(gaps)), kind=GONE))
+
+
+def _is_of_workers(name: str) -> bool:
+    return is_loader(name) and "_MultiProcessingDataLoaderIter" in name

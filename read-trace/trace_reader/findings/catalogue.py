@@ -165,8 +165,12 @@ def _channels_first(tensors: list[Tensor | None], inputs: Inputs) -> bool:
 
 
 def _width_one(tensors: list[Tensor | None], inputs: Inputs) -> bool:
-    weight = tensors[1] if len(tensors) > 1 else None
-    return weight is not None and len(weight.shape) == 3 and weight.shape[2] == 1 and weight.shape[1] >= MANY_CHANNELS
+    """Of a convolution over all channels (one group) that leaves no position out, as far as its inputs say."""
+    if len(tensors) < 2 or tensors[0] is None or tensors[1] is None or len(tensors[1].shape) != 3:
+        return False
+    _, channels, width = tensors[1].shape
+    stride = (inputs.values or ())[3:4]
+    return width == 1 and channels >= MANY_CHANNELS and tensors[0].shape[-2:-1] == (channels,) and stride in ((), ("",), ("[1]",))
 
 
 _SHAPES = {

@@ -79,15 +79,16 @@ def _loop_of_small_products(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _are_heads(trace: Trace, loop: Candidate) -> bool:
-    """Return whether a round is a head of attention that is a module of its own: several layers project what comes from outside,
-    attention follows, and nothing in the round makes a tensor as wide as what they took.
+    """Return whether a round may be a head of attention that is a module of its own, by shapes: several layers take what has one
+    shape, no layer makes as wide a tensor, and attention is among the ops.
     """
     if not ATTENDS.intersection(loop.ops):
         return False
     of_round = loop.runs[0][0].tolist()
     taken = [shapes_of(trace.slices, row) for row in of_round if trace.slices.names[trace.slices.name[row]] == "aten::linear"]
-    wholes = {shapes[0] for shapes in taken if len(shapes) > 1 and len(shapes[0]) > 1}
-    return len(taken) >= HEADS_LAYERS and len(wholes) == 1 and all(s[1][0] < s[0][-1] for s in taken)
+    if len(taken) < HEADS_LAYERS or any(len(shapes) < 2 or len(shapes[0]) < 2 or not shapes[1] for shapes in taken):
+        return False
+    return len({shapes[0] for shapes in taken}) == 1 and all(shapes[1][0] < shapes[0][-1] for shapes in taken)
 
 
 @finding(
@@ -130,7 +131,7 @@ def _projections(trace: Trace, run: np.ndarray) -> list[int]:
         if both != ("aten::select", "aten::linear") or not taken[place - 1] or len(taken[place]) < 2:
             continue
         whole, (inputs, weight, *_) = taken[place - 1][0], taken[place]
-        is_part = inputs in [(*whole[:n], *whole[n + 1 :]) for n in range(len(whole)) if whole[n] in places]
+        is_part = inputs in _elements(whole, places)
         # What has this shape elsewhere in the round may be what the round before made.
         elsewhere = [shape for at, shapes in enumerate(taken) if at not in (place - 1, place) for shape in shapes]
         if is_part and len(inputs) > 1 and inputs not in elsewhere and weight[0] != inputs[-1]:
@@ -236,20 +237,32 @@ def _are_short(ops: Rows) -> bool:
 
 
 def _is_of_layers(trace: Trace, loop: Candidate) -> bool:
-    """Return whether a round may be a layer of a model; not one that takes an element out of a tensor which has one for each
-    round, or that takes an element and multiplies a matrix with a vector alone, or that does nothing but algebra with matrices.
+    """Return whether a round may be a layer of a model; not one that takes, by its shape, an element out of a tensor which has
+    one for each round, or that takes an element and multiplies a matrix with a vector alone, or that does nothing but algebra
+    with matrices.
     """
     layers = MODELS.intersection(loop.ops)
     if not layers - OF_ELEMENTS and set(loop.ops) <= ALGEBRA and len(ARITHMETIC.intersection(loop.ops)) >= LEAST_ARITHMETIC:
         return False
     if not layers or "aten::select" not in loop.ops or layers - OF_ELEMENTS:
         return bool(layers)
-    of_round, rounds = loop.runs[0][0].tolist(), len(loop.runs[0])
-    selects = [row for row in of_round if trace.slices.names[trace.slices.name[row]] == "aten::select"]
-    if any({rounds, rounds + 1}.intersection(shape) for row in selects for shape in shapes_of(trace.slices, row)[:1]):
+    of_round, places = loop.runs[0][0].tolist(), (len(loop.runs[0]), len(loop.runs[0]) + 1)
+    is_select = [trace.slices.names[trace.slices.name[row]] == "aten::select" for row in of_round]
+    wholes = [
+        shape for row, is_one in zip(of_round, is_select, strict=True) if is_one for shape in shapes_of(trace.slices, row)[:1]
+    ]
+    taken = {
+        shape for row, is_one in zip(of_round, is_select, strict=True) if not is_one for shape in shapes_of(trace.slices, row)
+    }
+    if any(taken.intersection(_elements(whole, places)) for whole in wholes):
         return False
     products = [row for row in of_round if trace.slices.names[trace.slices.name[row]] in layers]
     return any(min(map(len, shapes_of(trace.slices, row)), default=2) > 1 for row in products)
+
+
+def _elements(whole: tuple[int, ...], places: tuple[int, int]) -> list[tuple[int, ...]]:
+    """Return the shapes of what a select can take out of a tensor along a dimension that has so many places."""
+    return [(*whole[:n], *whole[n + 1 :]) for n in range(len(whole)) if whole[n] in places]
 
 
 def _is_backward_of(trace: Trace, loop: Candidate, forward: list[Candidate]) -> bool:

@@ -22,12 +22,13 @@ from trace_reader.analysis.replay.places import nodes_of
 from trace_reader.analysis.trace.cpu_time import is_compiling
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.kernel_facts import KernelFacts
+from trace_reader.findings.verdict import denominator
 from trace_reader.link.intervals import merged
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, once
 from trace_reader.model.slices import Kind
-from trace_reader.units import count
+from trace_reader.units import about, count, us
 
 LONGEST_FREE_NS = 5_000_000  # that giving memory back takes
 LEAST_SHARE = 0.03  # of the path, or of the steps' time, that a place is told for
@@ -96,6 +97,22 @@ def named(rows: Rows, *names: str) -> Rows:
 def of_the_steps(trace: Trace, spans: Rows) -> float:
     """Return the share of the steps' time that spans take on the CPU or what they launched on the GPU, whichever is more."""
     return max(spans.total_us, trace.launched_in(spans).total_us) / max(trace.steps.total_us, 1e-9)
+
+
+def seen_with_time(trace: Trace, facts: Facts, spans: Rows, words: str, effect: Effect) -> Seen | None:
+    """Return what was seen with the time that it takes in a step, on the GPU if it launches anything; None where that is less
+    than LEAST_SHARE of the path and of the steps.
+    """
+    path = facts.critical_path
+    if path is None or not facts.steps:
+        return None
+    work = trace.launched_in(spans)
+    share = path.explained_us(Rows(trace.slices, np.sort(np.append(spans.at, work.at)))) / path.window_us
+    if max(share, of_the_steps(trace, spans)) < LEAST_SHARE:
+        return None
+    time_us = (work if len(work) else spans).total_us / len(facts.steps)
+    what = "GPU time" if len(work) else "CPU time"
+    return Seen(f"{words}; {us(time_us)} of {what}: {about(share)} of {denominator(facts)}", spans, share=share, effect=effect)
 
 
 def lies_inside(trace: Trace, ops: Rows, pattern: str) -> np.ndarray:

@@ -9,12 +9,10 @@ from trace_reader.analysis.replay.edits import ONCE, REPLACED, Effect, all_of, d
 from trace_reader.analysis.replay.places import loops
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import inputs_of, shapes_of, whole_numbers
-from trace_reader.findings.registry import LEAST_SHARE, Seen, finding, of_the_steps, partly_dropped
-from trace_reader.findings.verdict import denominator
+from trace_reader.findings.registry import Seen, finding, partly_dropped, seen_with_time
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
 from trace_reader.names.op_names import VIEW_OPS
-from trace_reader.units import about, us
 
 Groups = dict[tuple[str, float], list[int]]  # ops, by what is said of them and what is left of their time
 
@@ -59,19 +57,6 @@ def _takes_what_is_gathered(trace: Trace, gather: int, product: int) -> bool:
     if index and trace.slices.names[trace.slices.name[gather]] == "aten::embedding":
         return taken == (*index[0], source[-1])
     return taken[-1:] == source[-1:]
-
-
-def _seen(trace: Trace, facts: Facts, products: Rows, words: str, effect: Effect) -> Seen | None:
-    path = facts.critical_path
-    if path is None or not facts.steps:
-        return None
-    work = trace.launched_in(products)
-    share = path.explained_us(Rows(trace.slices, np.sort(np.concatenate([products.at, work.at])))) / path.window_us
-    if max(share, of_the_steps(trace, products)) < LEAST_SHARE:
-        return None
-    time_us = (work if len(work) else products).total_us / len(facts.steps)
-    what = "GPU time" if len(work) else "CPU time"
-    return Seen(f"{words}; {us(time_us)} of {what}: {about(share)} of {denominator(facts)}", products, share=share, effect=effect)
 
 
 def _the_longest(trace: Trace, groups: Groups) -> tuple[tuple[str, float], Rows]:
@@ -119,7 +104,7 @@ def _gathered_then_multiplied(trace: Trace, facts: Facts) -> Seen | None:
         return None
     told, products = _the_longest(trace, found)
     n, more = len(found[told]) / len(trace.steps), _and_more(trace, found, told)
-    return _seen(trace, facts, products, f"{n:.3g} x a product of {told[0]}{more}", _partly(trace, found))
+    return seen_with_time(trace, facts, products, f"{n:.3g} x a product of {told[0]}{more}", _partly(trace, found))
 
 
 @finding(
@@ -159,8 +144,8 @@ def _product_in_each_round(trace: Trace, facts: Facts) -> Seen | None:
     n = len(found) / len(trace.steps)
     words = f"{n:.0f} products per step of {(many := _rows_of(trace, found[0])):,} rows, between others of few"
     if not _are_attended(trace, many):
-        return _seen(trace, facts, products, words, effect)
-    seen = _seen(trace, facts, products, f"{words}; attention takes as many keys", effect)
+        return seen_with_time(trace, facts, products, words, effect)
+    seen = seen_with_time(trace, facts, products, f"{words}; attention takes as many keys", effect)
     return seen and msgspec.structs.replace(seen, next=OF_CROSS_ATTENTION)
 
 
@@ -212,7 +197,9 @@ def _prefix_again(trace: Trace, facts: Facts) -> Seen | None:
     (words, n), *others = rounds.most_common()
     more = f", and {sum(n for _, n in others) / len(trace.steps):,.3g} times other lengths" if others else ""
     often = f"{n / len(trace.steps):,.0f} times the same layers per step, {words}{more}"
-    return _seen(trace, facts, Rows(trace.slices, np.sort(np.concatenate(ops))), often, Effect(all_of(*edits), kind=REPLACED))
+    return seen_with_time(
+        trace, facts, Rows(trace.slices, np.sort(np.concatenate(ops))), often, Effect(all_of(*edits), kind=REPLACED)
+    )
 
 
 def _of_length(trace: Trace, ops: Rows, begin: int, end: int, length: int) -> np.ndarray:
@@ -284,7 +271,7 @@ def _product_order(trace: Trace, facts: Facts) -> Seen | None:
     (words, left), n = told, len(found[told]) / 2 / len(trace.steps)
     more = _and_more(trace, {key: ops[::2] for key, ops in found.items()}, told)
     seen = f"{n:.3g} x {words} per step: {1 / left:.3g} times the operations of the other order{more}"
-    return _seen(trace, facts, products, seen, _partly(trace, found))
+    return seen_with_time(trace, facts, products, seen, _partly(trace, found))
 
 
 def _times(shape: tuple[int, ...]) -> str:
@@ -340,7 +327,7 @@ def _experts_on_all_tokens(trace: Trace, facts: Facts) -> Seen | None:
     told, experts = _the_longest(trace, found)
     more = (sum(rounds.values()) - rounds[told[0]]) / len(trace.steps)
     words = f"{rounds[told[0]] / len(trace.steps):.3g} {told[0]}" + f", and {more:.3g} others" * bool(more)
-    return _seen(trace, facts, experts, words, _partly(trace, found))
+    return seen_with_time(trace, facts, experts, words, _partly(trace, found))
 
 
 def _chosen_before(trace: Trace, choices: Rows, rounds: np.ndarray, tokens: int) -> tuple[int, int] | None:

@@ -30,7 +30,8 @@ _AS_TAKEN = frozenset(
                                  "bitwise_not", "logical_not", "clamp", "normalize", "cumsum", "tril", "triu",
                                  "flip", "roll")
 )  # fmt: skip
-_TURNS = frozenset(["aten::t", "aten::T", "aten::mT", "aten::numpy_T"])  # the last two dimensions
+_TURNS = frozenset(["aten::t", "aten::mT"])  # the last two dimensions
+_REVERSES = frozenset(["aten::T", "aten::numpy_T"])
 _PARTS = frozenset(["aten::split", "aten::chunk", "aten::slice", "aten::narrow"])
 _SEVERAL = frozenset(["aten::unbind", "aten::split", "aten::chunk"])
 _CONVOLUTIONS = frozenset(["aten::conv1d", "aten::conv2d", "aten::conv3d"])
@@ -58,7 +59,7 @@ def _may_chain(trace: Trace, of_round: list[int]) -> bool:
     if not all(shapes for _, shapes in ops):
         return True
     taken = [_taken(name, shapes) for name, shapes in ops]
-    made = [_made(*one, after) for one, after in zip(ops, [*taken[1:], taken[0]], strict=True)]
+    made = [made_of(*one, after) for one, after in zip(ops, [*taken[1:], taken[0]], strict=True)]
     several = [name in _SEVERAL for name, _ in ops]
     return any(shape is None for shape in made) or not any(_is_cut(place, several, taken, made) for place in range(len(ops)))
 
@@ -72,7 +73,7 @@ def _taken(name: str, shapes: list[Shape]) -> list[Shape]:
     return shapes[1:] if name in BIAS_FIRST or name == "aten::embedding" else shapes
 
 
-def _made(name: str, shapes: list[Shape], following: list[Shape]) -> Shape | None:
+def made_of(name: str, shapes: list[Shape], following: list[Shape]) -> Shape | None:
     """Return the shape of what an op makes, where these or what the next op takes tell."""
     taken = _taken(name, shapes)
     if name == "aten::linear" and len(shapes) > 1:
@@ -85,12 +86,14 @@ def _made(name: str, shapes: list[Shape], following: list[Shape]) -> Shape | Non
         return (*shapes[0][:-1], shapes[2][-1])
     if name in _TURNS and taken and len(taken[0]) > 1:
         return (*taken[0][:-2], taken[0][-1], taken[0][-2])
+    if name in _REVERSES and taken:
+        return taken[0][::-1]
     if name in _AS_TAKEN and taken:
-        return _broadcast(*taken)
+        return broadcast(*taken)
     return next((shape for shape in following if taken and _may_make(name, shapes, shape)), None)
 
 
-def _broadcast(*shapes: Shape) -> Shape | None:
+def broadcast(*shapes: Shape) -> Shape | None:
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
@@ -101,7 +104,7 @@ def _of_matmul(a: Shape, b: Shape) -> Shape | None:
     """Return the shape of a product of two, batches broadcast; None where they do not fit."""
     if not a or not b:
         return None
-    batch = _broadcast(a[:-2], b[:-2])
+    batch = broadcast(a[:-2], b[:-2])
     return None if batch is None else (*batch, *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
 
 
