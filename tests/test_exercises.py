@@ -900,10 +900,13 @@ def test_what_noise_hides_is_measured_once_more(talk, rounds, capsys, outcomes, 
 
 
 def test_what_a_change_brought_beyond_the_estimate_is_told_by_the_rows(tmp_path):
-    """Of 2,000 µs, 16 rounds take 1,440 (and another op 100); of the changed program's, one op takes 5."""
+    """Of 2,000 µs, 16 rounds take 1,440 (half of it in an op inside), and another op 100; of the changed program's, one op takes
+    5.
+    """
     given, mine = tmp_path / "given.json", tmp_path / "mine.json"
     rounds = [op(name, 2000 * n + 110 * k + at, 45) for n in range(3) for k in range(16)
               for name, at in (("aten::select", 100), ("aten::maximum", 155))]  # fmt: skip
+    rounds += [one | {"name": "aten::fill_", "dur": one["dur"] / 2} for one in rounds]
     steps = [step(n, 2000 * n, 2000) for n in range(3)]
     other = [op("aten::sum", 2000 * n + 1870, 100) for n in range(3)]
     given.write_text(json.dumps({"traceEvents": [*steps, *rounds, *other]}))
@@ -911,7 +914,7 @@ def test_what_a_change_brought_beyond_the_estimate_is_told_by_the_rows(tmp_path)
     (finding,) = [one for one in read(str(given)).findings if one.slug == "repeated-ops"]
     assert finding.gain is not None
     low, high = 1 / (1 - finding.gain.low), 1 / (1 - finding.gain.high)
-    before, after = examine(load(str(given))), read(str(mine))
+    before, after = examine(load(str(given))), examine(load(str(mine)))
     assert session.beside_the_estimate(before, after, "repeated-ops", (low + high) / 2) == ""
     for measured, more in ((100.0, "more"), (1.01, "less")):
         assert session.beside_the_estimate(before, after, "repeated-ops", measured) == (
@@ -920,6 +923,8 @@ def test_what_a_change_brought_beyond_the_estimate_is_told_by_the_rows(tmp_path)
             "no op 460.0 µs, now 15.0 µs."
         )
     assert session.beside_the_estimate(before, after, "no-such", 100.0) == ""
+    (gap,) = [one for one in before.facts.findings if one.slug == "python-between-ops"]
+    assert gap.gain is not None and session.beside_the_estimate(before, after, gap.slug, 100.0) == ""  # it is of no ops
 
 
 def test_solving_it_again_changes_nothing(talk, rounds):

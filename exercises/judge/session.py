@@ -34,6 +34,8 @@ from trace_reader import (
     verdict_sentence,
     write_all,
 )
+from trace_reader.link.nesting import outermost
+from trace_reader.model.rows import Rows
 from trace_reader.system.busy import Others
 
 LONGEST_RUN_S = 600
@@ -334,7 +336,7 @@ class Session:
             given, mine = exercise.recordings("given")[0], exercise.recordings("mine")[0]
             before = examine(load(str(given)))
             print(f"the reader's estimate before: {predicted(before.facts, exercise.finding)}")
-            if mine.is_file() and (beside := beside_the_estimate(before, read(str(mine)), exercise.finding, measured)):
+            if mine.is_file() and (beside := beside_the_estimate(before, examine(load(str(mine))), exercise.finding, measured)):
                 print(textwrap.fill(beside, 100))
         self.explain()
         print("next: uv run exercise.py")
@@ -527,24 +529,25 @@ def predicted(facts: Facts, slug: str) -> str:
     return f"{slug} alone, {f'up to {times(high)}' if low < 1.02 else f'{low:.3g} to {times(high)}'} as fast"
 
 
-def beside_the_estimate(before: Reading, after: Facts, slug: str, measured: float) -> str:
+def beside_the_estimate(before: Reading, after: Reading, slug: str, measured: float) -> str:
     """Return what a change brought beyond the reader's estimate, or short of it, by the rows of both traces of a program on a
-    CPU; empty where it is inside. `measured`: how many times as fast it became.
+    CPU; empty where it is inside, or where the finding is of no ops. `measured`: how many times as fast it became.
     """
     finding = next((one for one in before.facts.findings if one.slug == slug), None)
-    if finding is None or finding.gain is None or before.facts.has_gpu_work:
+    if finding is None or finding.gain is None or before.facts.has_gpu_work or before.seen[slug].gaps is not None:
         return ""
     low, high = (1 / (1 - min(gain, 0.999)) for gain in (finding.gain.low, finding.gain.high))
     if low <= measured <= high:
         return ""
-    named = set(before.seen[slug].evidence.names)
+    names = set(before.seen[slug].evidence.names)
 
-    def told(facts: Facts) -> tuple[float, float, float]:
-        steps = max(len(facts.steps), 1)
-        own, others = (sum(op.self_us for op in facts.ops if (op.name in named) is is_own) / steps for is_own in (True, False))
-        return own, others, python_us(facts)
+    def told(reading: Reading) -> tuple[float, float, float]:
+        trace, steps = reading.trace, max(len(reading.facts.steps), 1)
+        ops = trace.ops.where((trace.step_at(trace.ops.start_ns) >= 0) & trace.ops.is_named(names.__contains__))
+        own_us = Rows(trace.slices, outermost(trace.slices, ops.at)).total_us  # with the ops in them
+        return own_us / steps, (trace.outer_ops.total_us - own_us) / steps, python_us(reading.facts)
 
-    both = zip(("the ops that it names", "other ops", "no op"), told(before.facts), told(after), strict=True)
+    both = zip(("the ops that it names", "other ops", "no op"), told(before), told(after), strict=True)
     rows = "; ".join(f"{what} {us(first)}, now {us(last)}" for what, first, last in both)
     more = "more" if measured > high else "less"
     return (
