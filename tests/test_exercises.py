@@ -1,6 +1,7 @@
 """The exercises: their list, the process that runs them, the judge, and the conversation, as their reader has it."""
 
 from dataclasses import replace
+import functools
 import json
 import os
 from pathlib import Path
@@ -858,11 +859,12 @@ def rounds(monkeypatch, tmp_path):
             return speed(9, 11, 12), Judgement(used[-1], ("said",))
 
         def run(self, mine, threads=None):
-            assert threads == (1 if used[-1:] in (["noise"], ["slow"]) else None)
+            assert threads == (1 if used[-1:] == ["noise"] else None)
             return {"differs": differs, "times_us": {}, "prints": True}
 
         monkeypatch.setattr(session.Session, "run", run)
-        monkeypatch.setattr(session, "Others", lambda: SimpleNamespace(busy=lambda: "cc1plus (1.9 cores)"))
+        others = iter(["cc1plus (1.9 cores)", "ld (1.2 cores)"])
+        monkeypatch.setattr(session, "Others", lambda: SimpleNamespace(busy=functools.partial(str, next(others))))
         monkeypatch.setattr(session, "judged", judged)
         return used
 
@@ -878,7 +880,7 @@ def rounds(monkeypatch, tmp_path):
         (
             ["slow", "solved"],
             True,
-            "\nother programs are busy: timing them once more, with one thread, which waits for no other\n",
+            "\nother programs are busy: timing them once more\n",
         ),
         (
             ["no gain"],
@@ -894,7 +896,7 @@ def test_what_noise_hides_is_measured_once_more(talk, rounds, capsys, outcomes, 
     assert own.judge() is solved and used == outcomes
     out = capsys.readouterr().out
     assert said in out and ("solved" in out) is solved
-    assert ("\nother programs that were busy: cc1plus (1.9 cores)\n" in out) is (outcomes == ["noise", "noise"])
+    assert ("\nother programs that were busy: ld (1.2 cores)\n" in out) is (outcomes == ["noise", "noise"])
     assert (own.state.solved_s is not None, own.state.judged) == (solved, 1)
     assert "\nnote: the program prints in each step, which takes time, too\n" in out
 

@@ -34,6 +34,7 @@ from trace_reader import (
     verdict_sentence,
     write_all,
 )
+from trace_reader.analysis.replay.what_if import Gain
 from trace_reader.link.nesting import outermost
 from trace_reader.model.rows import Rows
 from trace_reader.system.busy import Others
@@ -270,14 +271,16 @@ class Session:
         speed, judgement = judged(exercise, found["times_us"], exercise.folder)
         busy = others.busy()
         if judgement.outcome == "noise" or (judgement.outcome == "slow" and busy):
-            threads = 1 if exercise.device == "cpu" else None
+            threads = 1 if exercise.device == "cpu" and judgement.outcome == "noise" else None  # what is slow may need all
             how = ", with one thread, which waits for no other" if threads else ""
             because = "the rounds vary too much to judge" if judgement.outcome == "noise" else "other programs are busy"
             print(f"{because}: timing them once more{how}", flush=True)
+            others = Others()
             found = self.run(mine=True, threads=threads)
             if found["differs"]:
                 print(f"not yet: the outputs are not the same each time: {found['differs']}")
                 return False
+            busy = others.busy()
             speed, judgement = judged(exercise, found["times_us"], exercise.folder)
         print(f"outputs: equal. Speed: {speed}")
         if any(max(rounds) > BUSY * min(rounds) for rounds in found["times_us"].values()):
@@ -518,6 +521,12 @@ def finding_line(facts: Facts) -> str:
     return best_change(facts)
 
 
+def times_as_fast(gain: Gain) -> tuple[float, float]:
+    """Return between how many times and how many times as fast a step becomes, of the share that is saved."""
+    low, high = (1 / (1 - min(share, 0.999)) for share in (gain.low, gain.high))
+    return low, high
+
+
 def predicted(facts: Facts, slug: str) -> str:
     """Return what the reader says that a change would bring, as times as fast."""
     finding = next((one for one in facts.findings if one.slug == slug), None)
@@ -525,7 +534,7 @@ def predicted(facts: Facts, slug: str) -> str:
         return "none: no finding names this cause; the only sign of it is in the tables of ops"
     if finding.gain is None:
         return f"none: it names the cause ({slug}), but estimates no gain"
-    low, high = (1 / (1 - min(gain, 0.999)) for gain in (finding.gain.low, finding.gain.high))
+    low, high = times_as_fast(finding.gain)
     return f"{slug} alone, {f'up to {times(high)}' if low < 1.02 else f'{low:.3g} to {times(high)}'} as fast"
 
 
@@ -536,7 +545,7 @@ def beside_the_estimate(before: Reading, after: Reading, slug: str, measured: fl
     finding = next((one for one in before.facts.findings if one.slug == slug), None)
     if finding is None or finding.gain is None or before.facts.has_gpu_work or before.seen[slug].gaps is not None:
         return ""
-    low, high = (1 / (1 - min(gain, 0.999)) for gain in (finding.gain.low, finding.gain.high))
+    low, high = times_as_fast(finding.gain)
     if low <= measured <= high:
         return ""
     names = set(before.seen[slug].evidence.names)
