@@ -39,6 +39,7 @@ from gallery.figures import (
     machine,
     trace_of,
 )
+from gallery.ladder_pages import measured, times_as_fast, with_range
 from models.ladder import RUNGS
 import msgspec
 import trace_reader
@@ -69,7 +70,7 @@ CPU a copy, saves {mask[saves]:.0%}. `bits` saves most: the GPU's work falls fro
 {bits[work_ms]:.1f} ms, and the CPU takes longer than that to launch it. So `compiled`, which removes
 {compiled[less_work]:.0%} of the GPU's work, saves {compiled[saves]:.0%} of the step. With one launch for each pass
 (`graph`), the GPU is busy for {graph[busy]:.0%} of a step. Only the GPU's work is left: a next rung would have to reduce
-it. On the CPU of the second table, `bits` makes a step longer."""  # with numbers of benchmarks/ladder/h200.json
+it. On the CPU of the second table, `bits` makes no step shorter."""  # with numbers of benchmarks/ladder/h200.json
 
 
 def _machine() -> str:
@@ -506,8 +507,7 @@ def _printed(found: re.Match[str]) -> str:
 
 def ladder_md() -> str:
     """Return each rung of lesson 05_d: what it changes, what a step takes, and what the reader advised before it."""
-    runs = {name: json.loads((ROOT / "benchmarks" / "ladder" / f"{name}.json").read_text("utf-8")) for name in ("h200", "cpu2")}
-    gpu, cpu = runs["h200"]["rungs"], runs["cpu2"]["rungs"]
+    gpu, cpu = measured("h200"), measured("cpu2")
     out = [
         "# One program, from naive to the limit",
         "",
@@ -530,8 +530,8 @@ def ladder_md() -> str:
         "",
         *(f"{number}. `{rung}`: {changes}." for number, (rung, changes) in enumerate(RUNGS.items())),
     ]
-    for rungs, one in ((gpu, runs["h200"]), (cpu, runs["cpu2"])):
-        has_gpu = rungs is gpu
+    for one in (gpu, cpu):
+        rungs, has_gpu = one["rungs"], one is gpu
         out += [
             "",
             f"<details><summary>{'On a GPU' if has_gpu else 'On a CPU'}</summary>",
@@ -544,21 +544,17 @@ def ladder_md() -> str:
             _row("rung", "step", "times as fast", *(("the GPU is busy for",) if has_gpu else ()), "advised before"),
             f"|{'---|' * (5 if has_gpu else 4)}",
         ]
-        before: dict[str, Any] = {}
-        for rung, told in rungs.items():
-            middle, low, high = (f(told["step_us"]) for f in (statistics.median, min, max))
-            faster = f"{statistics.median(before['step_us']) / middle:.2f}" if before else ""
+        for last, (rung, told) in zip((None, *rungs), rungs.items(), strict=False):
+            faster = f"{times_as_fast(one, last, rung):.2f}" if last else ""
             busy = (f"{us(told['gpu_busy_us'])}, {told['verdict']}",) if has_gpu else ()
             promised = ""
-            if before and before["saves"]:
-                promised = f"`{before['advice']}`: {before['saves'][0]:.0%} to {before['saves'][1]:.0%}"
-            out.append(_row(f"`{rung}`", f"{us(middle)} ({us(low)} to {us(high)})", faster, *busy, promised))
-            before = told
-        whole = statistics.median(rungs["naive"]["step_us"]) / statistics.median(before["step_us"])
+            if last and (saves := rungs[last]["saves"]):
+                promised = f"`{rungs[last]['advice']}`: {saves[0]:.0%} to {saves[1]:.0%}"
+            out.append(_row(f"`{rung}`", with_range(one, rung), faster, *busy, promised))
+        whole = times_as_fast(one, next(iter(rungs)), list(rungs)[-1])
         out += ["", f"From the first to the last rung: {whole:.1f} times as fast.", "", "</details>"]
-    return "\n".join(
-        [*out, "", "<details><summary>What it shows</summary>", "", LADDER_SHOWS.format(**_of_rungs(gpu)), "", "</details>", ""]
-    )
+    shows = LADDER_SHOWS.format(**_of_rungs(gpu["rungs"]))
+    return "\n".join([*out, "", "<details><summary>What it shows</summary>", "", shows, "", "</details>", ""])
 
 
 def _of_rungs(rungs: dict[str, Any]) -> dict[str, dict[str, Any]]:

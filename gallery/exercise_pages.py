@@ -122,7 +122,7 @@ def _chapters() -> list[Chapter]:
                 h200 / "05_c_train_step" / "2_64_4_2_16_128_512_4_64_qwen3_adamw_fused_bf16_warm_eager_active-1.json"),
         Chapter(ELSEWHERE["llm.md"], "Layers, memory and launches of a model of real size.", 3,
                 GALLERY / "llm" / "eager.json.gz"),
-        Chapter("From naive to the limit", "One decoder, in ten rungs: look at each, and say what the next change brings.", 2,
+        Chapter(ladder_pages.CHAPTER, "One decoder, in ten rungs: look at each, and say what the next change brings.", 2,
                 GALLERY / "ladder" / "naive.json.gz"),
         Chapter("Training", "Gradients, optimizers and memory: mend, or leave.", 2, RECORDED / "14_head_on_encoder.json.gz"),
         Chapter("On a GPU", "Mend programs of a GPU.", 3,
@@ -158,7 +158,7 @@ def of_ladder() -> list[Exercise]:
 
 def _of_rung(ask: str, right: float, within: float, trace: Path, **fields: Any) -> Exercise:
     question = Question(ask, right, (), "times", within)
-    return Exercise(part="From naive to the limit", look="", questions=(question,), traces=(trace,), names=("",), **fields)
+    return Exercise(part=ladder_pages.CHAPTER, look="", questions=(question,), traces=(trace,), names=("",), **fields)
 
 
 def of_documents() -> list[Exercise]:

@@ -175,12 +175,13 @@ def elsewhere() -> list[Elsewhere]:
 @dataclass(frozen=True)
 class Program:
     """What one is told of a program before one is asked: what it `does`, in two sentences, and parts of its `source`, as
-    file:name, where name may lead into a class or a function. `of`: how its commands, or the names of its recordings, begin.
+    file:name, where name may lead into a class or a function; none where each page shows another part. `of`: how its commands,
+    or the names of its recordings, begin.
     """
 
     of: tuple[str, ...]
     does: str
-    source: tuple[str, ...]
+    source: tuple[str, ...] = ()
 
     @property
     def code(self) -> str:
