@@ -25,7 +25,7 @@ from gallery.figures import (
     trace_of,
 )
 from gallery.rendering import coloured, inline, rendered, trace_file
-from trace_reader import PATTERNS, Facts, Kind, pages
+from trace_reader import PATTERNS, Facts, Kind, pages, read_job
 
 GALLERY, RECORDED = ROOT / "gallery", book.RECORDED
 ELSEWHERE = {"llm.md": "A language model", "several_gpus.md": "Several GPUs"}
@@ -342,13 +342,31 @@ def page(exercise: Exercise, before: Exercise | None, after: Exercise | None, na
     data = {
         "lights": shown.lights if shown else [],
         "marked": exercise.is_marked,
-        "white": exercise.white,
+        "white": _white(exercise),
+        "told": 0 if exercise.is_job else len(exercise.traces) - 1,  # of which trace the questions' answers are told
+        "late": _late(exercise),
         "questions": [asdict(question) for question in exercise.questions],
         "exercise": exercise.file,
     }
     title = f"{exercise.label}. {exercise.title}"
     without = () if exercise.is_job else OF_RANKS
     return pages.html(title, pages.with_terms(body, without), shown.panels if shown else [], data, script, style)
+
+
+def _white(exercise: Exercise) -> str:
+    """Return on which lanes white space is what shows the answer: the GPU's, the CPU's, or none."""
+    if exercise.white or not exercise.finding or exercise.is_job:
+        return "gpu" if exercise.white else ""
+    seen = recording(exercise.traces[-1]).seen.get(exercise.finding)
+    return "cpu" if seen is not None and seen.gaps is not None else ""
+
+
+def _late(exercise: Exercise) -> int | None:
+    """Return which of the ranks the others wait for, if there is one: its place among the traces."""
+    job = read_job([str(path) for path in exercise.traces])[0] if exercise.is_job else None
+    if job is None or job.straggler is None:
+        return None
+    return next(place for place, rank in enumerate(job.ranks) if rank.rank == job.straggler.rank)
 
 
 def _program(exercise: Exercise) -> str:

@@ -1,4 +1,4 @@
-// The course: an exercise asks for a guess, lets one look and guess again or mark the slice that shows it, and explains at last.
+// The course: an exercise asks for a guess, lets one look and guess again or mark what shows it, and explains at last.
 // The progress is kept in the browser.
 
 const PROGRESS = "profiling-in-pytorch",
@@ -23,7 +23,7 @@ function remember(exercise, state) {
   const known = progress(),
     before = known[exercise];
   known[exercise] = before
-    ? { ...before, again: state.right === 1 || before.again, at: Object.keys(known).length }
+    ? { ...before, again: (state.right === 1 && !state.skipped) || before.again, at: Object.keys(known).length }
     : { ...state, at: Object.keys(known).length };
   try {
     localStorage.setItem(PROGRESS, JSON.stringify(known));
@@ -34,10 +34,9 @@ function remember(exercise, state) {
 
 function stateOf(own) {
   if (!own) return "";
-  if (own.right && own.skipped) return "✓ right, as far as answered";
-  if (own.right === 1) return "✓ right";
   if (own.again) return "✓ right when it came again";
-  return own.right === 2 ? "✓ right the second time" : "seen";
+  const right = { 1: "✓ right", 2: "✓ right the second time" }[own.right];
+  return right && own.skipped ? `${right}, as far as answered` : right || "seen";
 }
 
 // Of a link to an exercise: its number or letter, which stands before it.
@@ -76,7 +75,7 @@ class Start {
       chapter.classList.toggle("complete", done === own.length);
     }
     const seen = links.filter((link) => known[file(link)]),
-      right = seen.filter((link) => known[file(link)].right === 1);
+      right = seen.filter((link) => known[file(link)].right === 1 && !known[file(link)].skipped);
     document.getElementById("progress").textContent = seen.length
       ? `${seen.length} of ${links.length} done, ${right.length} right at the first guess`
       : `${links.length} exercises`;
@@ -88,10 +87,10 @@ class Start {
     go.href = file(next || links[0]);
     this.again(seen.filter((link) => this.isDue(known, file(link))).slice(0, 5));
   }
-  // Missed, not mended since, and some exercises ago.
+  // Missed or skipped, not mended since, and some exercises ago.
   isDue(known, file) {
     const own = known[file];
-    return own.right !== 1 && !own.again && Object.keys(known).length - own.at > COME_AGAIN_AFTER;
+    return (own.right !== 1 || own.skipped > 0) && !own.again && Object.keys(known).length - own.at > COME_AGAIN_AFTER;
   }
   again(links) {
     const place = document.getElementById("again");
@@ -269,6 +268,7 @@ class Exercise {
         : "Type one number.";
       return;
     }
+    this.report?.timeline.light(null); // what the last guess lit
     const own = this.guesses[this.asked];
     own.push(question.options.length ? typed : valueOf(question, typed));
     for (const button of this.form.querySelectorAll(".option"))
@@ -293,15 +293,16 @@ class Exercise {
     }
     this.goOn();
   }
-  // The slices of a guess that is not right, in the last trace.
+  // The slices of a guess that is not right, in the trace of which the facts are told.
   async lightsNamed(names) {
     await this.looking;
-    const panel = this.report.panels.at(-1),
+    if (!names.length) return;
+    const panel = this.report.recorded || this.report.panels[this.data.told],
       known = (test) =>
         panel.names.flatMap((own, n) => (names.some((name) => test(own, panel.labels[n] ?? own, name)) ? [n] : []));
     let ids = known((own, label, name) => own === name || label === name);
     if (!ids.length) ids = known((_, label, name) => label.toLowerCase().includes(name.toLowerCase()));
-    if (ids.length) this.report.timeline.light({ names: { [this.report.panels.length - 1]: ids } });
+    if (ids.length) this.report.timeline.light({ names: { [this.report.panels.indexOf(panel)]: ids } });
   }
   goOn() {
     this.said.focus({ preventScroll: true });
@@ -366,8 +367,10 @@ class Exercise {
       total = [...found].reduce((sum, i) => sum + (panel.isInside(i) ? 0 : panel.duration[i]), 0),
       middle = (panel.start[slice] + panel.end[slice]) / 2 - panel.shift,
       kind = panel.categories[panel.category[slice]][0],
-      inSpan = // a stretch is one of waiting for another rank: in a collective
-        (["communication", "waiting"].includes(kind) || COLLECTIVE.test(panel.names[panel.name[slice]])) &&
+      inSpan = // a stretch is one of waiting for another rank, in a collective, or one of what the late rank does meanwhile
+        (number === this.data.late ||
+          ["communication", "waiting"].includes(kind) ||
+          COLLECTIVE.test(panel.names[panel.name[slice]])) &&
         timeline.spans.some(([k, from, to]) => k === number && from <= middle && middle <= to);
     timeline.light(null);
     const names = new Set([...found].map((i) => panel.name[i])); // another of the same name shows it as well
@@ -386,19 +389,19 @@ class Exercise {
       ? `Yes: ${inSpan && !found.size ? "it lies where it shows" : many}.`
       : `Not this one${this.why(panel, slice, found)} Look again, or read why.`;
   }
-  // White space shows it where that is what shows it: the time in which nothing is on a lane.
+  // White space shows it where that is what shows it: the time in which no work is on a lane of the CPU, or of the GPU.
   markWhite({ panel, lane, from, to }) {
     const number = this.report.panels.indexOf(panel),
-      [found] = [this.lit()[number]],
+      found = this.lit()[number],
       own = this.report.timeline.spans.filter(([k]) => k === number),
       middle = (from + to) / 2 - panel.shift,
       total = own.reduce((sum, [, start, end]) => sum + end - start, 0);
     this.report.timeline.light(null);
-    const here = `nothing is on the lane “${lane.label}” for ${duration(to - from)}`,
+    const here = `no op, call or kernel is on the lane “${lane.label}” for ${duration(to - from)}`,
       // Another on such a lane, of another step, shows it as well where it is as long.
       shortest = Math.min(...own.map(([, start, end]) => end - start)),
-      isAlike = own.length > 0 && Boolean(lane.gpu) === this.data.white && to - from >= shortest,
-      hit = isAlike || own.some(([, start, end]) => start <= middle && middle <= end),
+      isInOne = own.some(([, start, end]) => start <= middle && middle <= end),
+      hit = this.data.white === (lane.gpu ? "gpu" : "cpu") && own.length > 0 && (isInOne || to - from >= shortest),
       elsewhere = found.size ? "; what shows it is a slice" : "";
     document.getElementById("marked").textContent = hit
       ? `Yes: ${here}, one of ${own.length.toLocaleString("en")} such stretches, ${duration(total)} together.`

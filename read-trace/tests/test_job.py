@@ -16,6 +16,7 @@ from typing import Any
 
 from matplotlib.colors import to_hex
 import msgspec
+import numpy as np
 import pytest
 from reader_helpers import free_port
 from reader_helpers.events import ADD, GEMM, annotation, document, event, kernel, launch, memcpy, op, step
@@ -26,6 +27,7 @@ from trace_reader.analysis.trace.step_facts import step_period_us
 from trace_reader.commands import merge_ranks as commands_merge
 from trace_reader.commands import read_job as commands
 from trace_reader.report.job_report import job_sentence
+from trace_reader.report.lights import waits_for_straggler
 from trace_reader.write import job_picture
 from trace_reader.write.trace_picture import PictureRange
 
@@ -71,6 +73,26 @@ def three(folder, shifts=(0, 0, 0)):
         [*compute(1, 10, 80), *collective(2, 90, 10), *collective(3, 205, 15)],
     ]
     return [write(folder, rank, step(0, 0, 1000), *events, shift=shifts[rank]) for rank, events in enumerate(ranks)]
+
+
+@pytest.mark.parametrize(
+    ("offset_ns", "shift_ns", "as_of"),
+    [
+        ((0, 0, 0), 0, 0),  # rank 0 waits 45 µs, rank 1 waits 35
+        ((0, -9000, 700), -700, 0),  # on the late rank's own clock
+        ((None, -9000, 700), -9700, 1),  # rank 0's clock is tied to no other
+        ((0, 0, None), 0, None),
+        ((None, None, 0), 0, None),
+    ],
+)
+def test_of_the_late_rank_the_time_lights_up_in_which_another_waits_longest(tmp_path, offset_ns, shift_ns, as_of):
+    job = msgspec.structs.replace(facts_of(*three(tmp_path)), offset_ns=offset_ns)
+    lights = waits_for_straggler(job)
+    waited = [spans[spans[:, 1] > spans[:, 0]] for spans in (np.stack(both, 1) for both in job.waits_ns)]
+    assert [sorted(np.diff(spans).ravel().tolist()) for spans in waited] == [[5000, 10000, 30000], [5000, 30000], []]
+    told = {place: one.spans_ns.tolist() for place, one in lights.items()}
+    late = {} if as_of is None else {2: (waited[as_of] + shift_ns).tolist()}
+    assert told == {0: waited[0].tolist(), 1: waited[1].tolist(), **late}
 
 
 @pytest.mark.parametrize("shifts", [(0, 0, 0), (0, 5000, 123456.789), (777, 0, 31)])

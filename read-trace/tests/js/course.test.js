@@ -53,6 +53,28 @@ test("a guess of nothing has its place on the scale, which is no power of ten th
   assert.ok(Math.abs((five - one) / (ten - one) - Math.log10(5)) < 0.02, `${one} ${ten} ${five}`);
 });
 
+test("what is told of an exercise: when it was right, and whether something was skipped, which comes again", () => {
+  const code = text.slice(text.indexOf("const PROGRESS"), text.indexOf("// ---- guesses")),
+    of = (state) => ({ guesses: [], skipped: 0, at: 0, ...state }),
+    asked = [
+      { right: 1 },
+      { right: 2 },
+      { right: 1, skipped: 1 },
+      { right: 2, skipped: 1 },
+      { right: 0 },
+      { right: 0, again: true },
+    ];
+  const [told, due] = vm.runInNewContext(
+    `${code};[own.map(stateOf), own.map((one) => Start.prototype.isDue({ a: one, b: 1, c: 1, d: 1 }, "a"))]`,
+    { own: asked.map(of) },
+  );
+  const right = "✓ right",
+    second = "✓ right the second time",
+    so_far = ", as far as answered";
+  assert.deepEqual([...told], [right, second, right + so_far, second + so_far, "seen", "✓ right when it came again"]);
+  assert.deepEqual([...due], [false, true, true, true, true, false]);
+});
+
 test("one of the options, and nothing else", () => {
   const question = { right: "no", options: ["yes", "no"] };
   assert.equal(judge(question, "no"), true);

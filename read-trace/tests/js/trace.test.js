@@ -39,6 +39,13 @@ test("a row counts what is lit, and how long its slices are together", () => {
   same(`${row} row.light(null); return row.firstLit(0, 3); })()`, -1);
 });
 
+test("white space behind a slice is that in which it ends, or the next one", () => {
+  // A lane with work from 0 to 10, 20 to 30 and 40 to 50; an annotation that ends at 15, one that ends at 25.
+  const own = `(() => { const panel = Object.create(Panel.prototype); Object.assign(panel, { end: [10, 30, 50, 15, 25],
+    laneOf: () => ({ work: { start: [0, 20, 40], end: [10, 30, 50] } }) }); return [0, 1, 2, 3, 4].map((i) => panel.whiteBehind(i)); })()`;
+  same(own, [[10, 20], [30, 40], null, [10, 20], [30, 40]]);
+});
+
 test("times and sizes in the unit that suits them", () => {
   same("[0, 500, 1000, 999_900, 1e6, 1.5e9].map(duration)", ["0.0 µs", "0.500 µs", "1.0 µs", "999.9 µs", "1.00 ms", "1.50 s"]);
   same("[0, 1023, 1024, 1.5 * 2 ** 20].map(bytes)", ["0 B", "1023 B", "1.0 KiB", "1.5 MiB"]);

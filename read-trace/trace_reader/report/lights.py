@@ -46,9 +46,9 @@ def place_named(timeline: Timeline, name: str, on_gpu: bool) -> Light | None:
 def finding_light(timeline: Timeline, slug: str) -> Light | None:
     """Return all slices that show a finding, or the stretches without one that do; None where the trace does not show it."""
     seen = timeline.reading.seen.get(slug)
-    if seen is None or seen.gaps is None:
-        return None if seen is None else light_of(timeline, seen.evidence)
-    return spans_light(*seen.gaps)
+    if seen is None:
+        return None
+    return light_of(timeline, seen.evidence) if seen.gaps is None else spans_light(*seen.gaps)
 
 
 def white_space_of_gpu(timeline: Timeline) -> Light:
@@ -77,15 +77,16 @@ def waits_of(job: "JobFacts", place: int) -> Light:
 
 
 def waits_for_straggler(job: "JobFacts") -> Lights:
-    """Return where the other ranks waited, if one rank is the straggler; of this one, what it did at the times at which the one
-    that waited longest did so.
+    """Return where the other ranks waited, if one rank is the straggler; of this one, what it did at the times at which another
+    did so: of those whose clocks are known to go as its own, the one that waited longest.
     """
     if job.straggler is None:
         return {}
     late = next(place for place, rank in enumerate(job.ranks) if rank.rank == job.straggler.rank)
     lights = {place: waits_of(job, place) for place in range(len(job.ranks)) if place != late}
-    longest = max(lights, key=lambda place: int((job.waits_ns[place][1] - job.waits_ns[place][0]).sum()))
-    shifts_ns = job.offset_ns[longest], job.offset_ns[late]
-    if shifts_ns[0] is not None and shifts_ns[1] is not None:
-        lights[late] = spans_light(*(side + shifts_ns[0] - shifts_ns[1] for side in job.waits_ns[longest]))
+    own_ns = job.offset_ns[late]
+    tied = {place: offset_ns for place in lights if (offset_ns := job.offset_ns[place]) is not None}
+    if own_ns is not None and tied:
+        longest = max(tied, key=lambda place: int((job.waits_ns[place][1] - job.waits_ns[place][0]).sum()))
+        lights[late] = spans_light(*(side + tied[longest] - own_ns for side in job.waits_ns[longest]))
     return lights

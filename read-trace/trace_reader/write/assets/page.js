@@ -318,7 +318,7 @@ class Report {
   measured([from, to]) {
     const list = element("dl"),
       { white } = this.timeline;
-    if (white) list.append(element("dt", "nothing recorded"), element("dd", `on ${white.lane.label}`));
+    if (white) list.append(element("dt", "no op, call or kernel"), element("dd", `on ${white.lane.label}`));
     list.append(element("dt", "measured"), element("dd", duration(to - from)));
     for (const panel of this.panels) {
       const where = this.panels.length > 1 ? ` in ${panel.label}` : "";

@@ -27,6 +27,7 @@ class Timeline {
     this.spans = []; // stretches that are lit: [panel, from, to]
     this.classes = {}; // of the critical path, that are lit, by panel
     this.measured = null; // [from, to]
+    this.white = null; // { panel, lane, from, to }
     this.showPath = false;
     this.recorded = false; // whether the path is the recorded run's
     this.held = new Set();
@@ -616,11 +617,13 @@ class Timeline {
     this.onSelect(null, null, this.measured);
     this.draw();
   }
-  // The white space behind a slice, on its lane.
+  // The white space behind a slice, on its lane, brought into view; the slice stays selected.
   whiteBehind(panel, i) {
     const white = panel.whiteBehind(i);
     if (!white) return;
-    this.select(null);
+    const [from, to] = white,
+      half = Math.max(this.t1 - this.t0, to - from) / 2;
+    if (from < this.t0 || to > this.t1) this.show((from + to) / 2 - half, (from + to) / 2 + half);
     this.selectWhite(panel, panel.laneOf(i), white);
   }
   reveal(panel, i) {
@@ -691,7 +694,7 @@ class Timeline {
           i = away(i - 1) < away(i) ? i - 1 : i;
           if (away(i) > near) {
             const white = item.panel.whiteAt(item.own, moment);
-            return { item, panel: item.panel, white, text: white && `nothing recorded: ${duration(white[1] - white[0])}` };
+            return { item, panel: item.panel, white, text: white && `no op, call or kernel: ${duration(white[1] - white[0])}` };
           }
         }
         return { item, panel: item.panel, slice: row.ids[i] };
@@ -747,7 +750,7 @@ class Timeline {
     this.select(slice === undefined ? null : panel, slice);
     if (white) this.selectWhite(panel, item.own, white);
   }
-  // The time in which nothing is on a lane is measured, and can be marked.
+  // The time in which no work is on a lane is measured, and can be marked.
   selectWhite(panel, lane, [from, to]) {
     this.white = { panel, lane, from, to };
     this.measured = [from, to];

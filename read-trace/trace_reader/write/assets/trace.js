@@ -116,11 +116,12 @@ class Panel {
       next = place(start, moment);
     return next && next < start.length && end[next - 1] < moment ? [end[next - 1], start[next]] : null;
   }
-  // The next such time behind a slice.
+  // Such a time in which a slice ends, or the next one behind it.
   whiteBehind(i) {
-    const { start, end } = this.workOf(this.laneOf(i)),
+    const lane = this.laneOf(i),
+      { start, end } = this.workOf(lane),
       at = place(end, this.end[i]);
-    return at + 1 < start.length ? [end[at], start[at + 1]] : null;
+    return this.whiteAt(lane, this.end[i]) ?? (at + 1 < start.length ? [end[at], start[at + 1]] : null);
   }
   // Each slice in the first row of its lane that is free: inner ones below the outer ones. A GPU's annotations have rows above
   // its work.
@@ -159,6 +160,7 @@ class Panel {
     }
     for (const own of rows) for (const row of own) row.sum();
     for (const lane of this.lanes) {
+      lane.work = null; // its times are no longer those
       lane.rows = rows[lane.track];
       lane.notes = above[lane.track].length; // rows of annotations
     }
