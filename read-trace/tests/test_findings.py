@@ -2346,6 +2346,12 @@ def test_a_constant_of_one_step_may_be_kept_already(tmp_path):
     assert "constants-made-again" in found(tmp_path, [*first[:-1], *constants(220)])
 
 
+def test_of_sines_that_are_constants_one_finding_tells(tmp_path):
+    for data, told in ((None, "constants-made-again"), ([64, 1], "sines-in-step")):
+        every = found(tmp_path, [step(0, 0, 1000), *(e for n in range(4) for e in constants(150 * n, data=data))])
+        assert {"constants-made-again", "sines-in-step"}.intersection(every) == {told}
+
+
 def test_a_lookup_of_constants_is_one_but_for_training(tmp_path):
     """Its table is the same in each layer, until an optimizer changes it."""
     table = [later(e, 150 * n) for n in range(3) for e in (
@@ -2399,7 +2405,8 @@ def test_workers_that_take_long_at_the_start_alone_go_on(tmp_path):
 @pytest.mark.parametrize(("wait", "told"), [(call("cudaDeviceSynchronize", 5, 15, 7), True), (op("aten::mm", 5, 15), False)])
 def test_what_follows_a_wait_for_the_gpu_can_be_done_while_it_works(tmp_path, wait, told):
     events = [step(0, 0, 1000), launch(1, 1), kernel(ADD, 3, 12, 1), wait, launch(700, 2), kernel(ADD, 702, 250, 2)]
-    assert ("launch the next batch before it" in advice(tmp_path, "python-between-ops", *events)) is told
+    said = advice(tmp_path, "python-between-ops", *events)
+    assert ("launch the next batch before it" in said) is told and "call gc.freeze() after the warm-up." in said
 
 
 @pytest.mark.parametrize(

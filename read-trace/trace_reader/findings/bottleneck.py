@@ -60,7 +60,10 @@ OTHER_THAN_LAUNCHING = {  # what to do where most of the CPU's part is this
     "annotation": "Profile the Python code (with_stack, py-spy): the CPU spends the most time in annotations, in no op there.",
     "profiler": "Record less (no stacks, no shapes) or fewer steps: the CPU spends the most time in the profiler itself.",
 }
-BETWEEN_OPS = "See what runs between the ops: record with with_stack=True, or use py-spy."
+BETWEEN_OPS = (
+    "See what runs between the ops: record with with_stack=True, or use py-spy. If it is the garbage collector, call gc.freeze() "
+    "after the warm-up."
+)
 AT_THE_SAME_TIME = (
     "Most of it follows a wait for the GPU: if it works on results (post-processing), launch the next batch before it, or do it "
     "in a thread, so that the GPU works at the same time."
@@ -191,7 +194,7 @@ def _compute_on_the_cpu(trace: Trace, facts: Facts) -> Seen | None:
     "In these gaps, no op or call is recorded on the steps' thread. The thread may be running Python code (data, logging, "
     "loops) or Python's garbage collector. It may be waiting for another thread that holds the interpreter lock, or for threads "
     "whose ops are not recorded. Or it may be freeing the memory of large tensors.",
-    f"{BETWEEN_OPS} If it is the garbage collector, call gc.freeze() after the warm-up.",
+    BETWEEN_OPS,
 )
 def _python_between_ops(trace: Trace, facts: Facts) -> Seen | None:
     _, gaps, spans = _long_gaps(trace)
