@@ -225,11 +225,15 @@ CASES = {
     "resampling": case(Made("aten::upsample_bicubic2d"), but=Made("aten::conv2d")),
     "depthwise-convolution": case(Made("aten::_conv_depthwise2d"), but=Made("aten::cudnn_convolution")),
     "convolutions-of-width-one": case(
-        Made("aten::conv1d", dims=[[2, 64, 100], [32, 64, 1]], types=["float"] * 2),
+        Made("aten::transpose"), Made("aten::conv1d", dims=[[2, 64, 100], [32, 64, 1]], types=["float"] * 2),
         but=[
+            Made("aten::conv1d", dims=[[2, 64, 100], [32, 64, 1]], types=["float"] * 2), Made("aten::relu", n=3),  # no transpose
+            Made("aten::transpose"),
             Made("aten::conv1d", dims=[[2, 64, 100], [32, 64, 3]], types=["float"] * 2),
             Made("aten::conv1d", dims=[[2, 128, 100], [32, 64, 1]], types=["float"] * 2),  # of two groups
+            Made("aten::transpose"),
             Made("aten::conv1d", dims=[[2, 64, 100], [32, 64, 1]], types=["float"] * 2, values=["", "", "", "[2]"]),
+            Made("aten::conv1d", dims=[[2, 64, 100], [32, 64, 1]], types=["float"] * 2, values=["", "", "", "[1]", "[1]"]),
         ],
     ),
     "pointwise-on-a-list": case(Made("aten::lerp_", n=48), but=Made("aten::lerp_", n=47)),

@@ -289,7 +289,7 @@ def history(sizes=(10, 20, 30, 40, 50, 60)):
         yield shaped("aten::item", at + 129, 10)
 
 
-def epochs(last=20_000, first=15_000, between=100):
+def epochs(last=20_000, first=15_000, between=100, apart=30_000):
     """Two passes of four calls of a loader, 1 ms of work behind each but the last."""
     at, events = 0, []
     for _ in range(2):
@@ -298,7 +298,7 @@ def epochs(last=20_000, first=15_000, between=100):
             events += [annotation(LOADER, at, us), *[op("aten::mm", at + us, 1000)] * (number < 4)]
             at += us + 1000 * (number < 4)
         events.append(annotation("epoch", begin, at - begin))
-        at += 30_000  # the loader's iterator is made anew
+        at += apart  # the loader's iterator is made anew
     return events
 
 
@@ -828,8 +828,7 @@ CASES = {
     ),
     "workers-start-anew": (
         epochs(),
-        "the last call of a pass takes 20.00 ms, the first one of the next 15.00 ms, the others 100.0 µs; 30.00 ms between the "
-        "two",
+        "the call before the gap takes 20.00 ms, the one behind it 15.00 ms, the others 100.0 µs; 30.00 ms between the two",
         epochs(last=100),
     ),
     "loop-of-small-products": (
@@ -2285,6 +2284,10 @@ HEAD_OF_ATTENTION = [("aten::linear", [2, 9, 16], [4, 16]), ("aten::linear", [2,
         ([*HEAD_OF_ATTENTION[:3], ("aten::hardshrink", [2, 9, 9]), *HEAD_OF_ATTENTION[4:]], False),
         ([("aten::linear", [2, 9, 16], [16, 16]), *HEAD_OF_ATTENTION[1:]], False),  # as wide as what it takes
         ([("aten::linear", [2, 9, 16]), *HEAD_OF_ATTENTION[1:]], False),  # of unknown width
+        ([*HEAD_OF_ATTENTION, ("aten::add", [2, 9, 16], [2, 9, 16])], False),  # a residual
+        ([*HEAD_OF_ATTENTION, ("aten::matmul", [2, 9, 4], [4, 16])], False),  # it makes what the next one takes
+        ([("aten::layer_norm", [2, 9, 16], []), *HEAD_OF_ATTENTION], False),
+        ([("aten::hardshrink", [2, 9, 16]), *HEAD_OF_ATTENTION], False),
     ],
 )
 def test_heads_of_attention_that_are_modules_of_their_own(tmp_path, ops, told):
@@ -2316,19 +2319,66 @@ def test_a_loop_over_a_tensor_with_a_place_for_each_round_is_none_of_layers(tmp_
 
 
 @pytest.mark.parametrize(
+    ("operands", "told"), [(([8, 8], [8, 4]), True), (([2, 8], [8, 8]), False), (([8, 8], [8, 8]), True)]
+)  # the second: weights of layers, stacked
+def test_what_is_multiplied_with_an_element_of_each_round_may_be_what_flows_through_layers(tmp_path, operands, told):
+    made = [e for n in range(16) for e in (
+        shaped("aten::select", 100 * n, 40, [16, 8, 8]), shaped("aten::matmul", 100 * n + 50, 40, *operands))]  # fmt: skip
+    assert ("repeated-ops" in found(tmp_path, [step(0, 0, 2000), *made])) is told
+
+
+@pytest.mark.parametrize(
     ("more", "told"),
     [
         ([], True),
-        ([shaped("aten::randn", 10, 5)], True),  # before it
+        ([shaped("aten::randn", -15, 5)], True),  # before it
         ([shaped("aten::normal_", 58.5, 1, [64, 1])], False),
         ([shaped("aten::add_", 58.5, 1, [64, 1], [64, 1])], False),  # of two that are as large, one is the program's
         ([shaped("aten::add", 58.5, 1, [64, 1], [64])], True),  # of two views
+        ([shaped("aten::mul", 58.5, 1, [64, 1], [])], False),  # a number of the program's, a tensor without dimensions
+        ([shaped("aten::empty", 58.5, 1)], False),
+        ([shaped("aten::add", 118.2, 1, [64, 1], [64, 1])], True),  # of the three that were made
+        # One of these is the program's: an op of it takes that shape, and one is left of what was made.
+        ([shaped("aten::relu", -15, 5, [64, 1]), shaped("aten::mul", 78.5, 1, [64, 1], [64, 1])], False),
     ],
 )
 def test_a_chain_of_constants_takes_nothing_of_the_program(tmp_path, more, told):
     made = [e for n in range(3) for e in (*constants(150 * n + 20), *(later(one, 150 * n + 20) for one in more))]
     made.sort(key=lambda one: one["ts"])
     assert ("constants-made-again" in found(tmp_path, [step(0, 0, 1000), *made])) is told
+
+
+def test_what_the_backward_pass_has_a_node_of_is_no_constant(tmp_path):
+    """A table that is trained takes part in it."""
+    chains = [e for n in range(3) for e in constants(150 * n)]
+    chains[3]["args"] |= {"Sequence number": 7, "Fwd thread id": 0}  # the first one's exp
+    seen = found(tmp_path, [step(0, 0, 1000), *chains])
+    assert seen["constants-made-again"].startswith("per step: 3 x (aten::arange to aten::cos, 5 ops)")
+    events = [step(0, 0, 1000), *chains, *on(2, backward("Exp", 900, 50, 7))]
+    assert "constants-made-again" not in found(tmp_path, events)  # two are too few
+
+
+def test_two_axes_are_made_before_either_is_used(tmp_path):
+    """Of the first one no op behind it says how long it is."""
+    ops = [("aten::arange",), ("aten::arange",), ("aten::unsqueeze", [16]), ("aten::unsqueeze", [8]),
+           ("aten::sub", [16, 1], [1, 8]), ("aten::gt", [16, 8]), ("aten::__and__", [16, 8], [16, 8]),
+           ("aten::where", [16, 8], [16, 8], [16, 8]), ("aten::linear", [2, 8, 16], [16, 16])]  # fmt: skip
+    made = [shaped(name, 200 * n + 20 * k, 18, *dims) for n in range(3) for k, (name, *dims) in enumerate(ops)]
+    seen = found(tmp_path, [step(0, 0, 1000), *made])["constants-made-again"]
+    assert seen.startswith("per step: 3 x (aten::arange to aten::where, 8 ops)")
+
+
+def test_what_compares_with_other_numbers_is_not_the_same(tmp_path):
+    """Three layers of other windows, the same in each of two steps: three chains."""
+    made = []
+    for n in range(6):
+        chain = constants(150 * n)
+        chain[3] = op("aten::lt", 150 * n + 60, 18, **{"Input Dims": [[64, 1], []], "Input type": ["float", "Scalar"],
+                                                      "Concrete Inputs": ["", str(n % 3)]})  # fmt: skip
+        made += chain
+    assert "constants-made-again" not in found(tmp_path, [step(0, 0, 450), *made[: len(made) // 2]])
+    both = found(tmp_path, [step(0, 0, 450), step(1, 450, 450), *made])
+    assert both["constants-made-again"].startswith("per step: 1 x (aten::arange to aten::cos, 5 ops), 1 x (")
 
 
 def test_a_position_is_no_table(tmp_path):
@@ -2372,14 +2422,22 @@ def test_a_history_that_is_gone_leaves_the_last_round(tmp_path):
 
 def test_a_round_of_a_history_begins_behind_the_last_one(tmp_path):
     """What takes no rows, between two rounds, goes with one of them alone: of the first round, which is not looked at, with the
-    second. Of 1000: 4 sorts of 25, and what stands behind these and the first.
+    second. Of 1000: 4 sorts of 25, and what stands behind these and the first, 25 and 20.
     """
     ops = [shaped(name, 100 * n + at, 25, *dims) for n in range(6)
            for name, at, dims in (("aten::sort", 0, [[10 * n + 10]]), ("aten::item", 30, []))]  # fmt: skip
+    ops += [op("aten::cat", 100 * n + 60, 20, **{"Input Dims": [[[10 * n + 10], [10]]], "Input type": ["TensorList"]})
+            for n in range(5)]  # fmt: skip
     trace = write(tmp_path / "t.json", step(0, 0, 1000), *ops, plain_step_us={"median": 1000, "low": 1000, "high": 1000})
     (one,) = [f for f in read(trace).findings if f.slug == "history-in-each-round"]
-    assert one.seen == "per step: 6 x aten::sort of 10 to 60 rows; 275.0 µs of CPU time with what goes with it"
-    assert one.gain.high == pytest.approx(9 * 0.025)
+    assert one.seen == "per step: 6 x aten::sort of 10 to 60 rows; 375.0 µs of CPU time with what goes with it"
+    assert one.gain.high == pytest.approx(9 * 0.025 + 5 * 0.02)
+
+
+def test_a_history_is_collected_and_its_last_round_can_be_short(tmp_path):
+    short = [step(0, 0, 1000), *history((10, 20, 30, 40, 50, 55))]
+    assert "6 x aten::argsort of 10 to 55 rows" in found(tmp_path, short)["history-in-each-round"]
+    assert "history-in-each-round" not in found(tmp_path, [e for e in short if e["name"] != "aten::cat"])  # lists of any length
 
 
 def test_calls_of_a_metric_are_counted_for_all_steps(tmp_path):
@@ -2395,6 +2453,10 @@ def test_workers_that_take_long_at_the_start_alone_go_on(tmp_path):
     """So they do when they were kept: they have to fetch the first batch."""
     assert "workers-start-anew" not in found(tmp_path, epochs(last=100, first=15_000))
     assert "workers-start-anew" not in found(tmp_path, epochs(between=12_000))  # no call is short: the loader is slow
+    assert "workers-start-anew" not in found(tmp_path, epochs(apart=1000))  # nothing is made between the two
+    # Before them a loader that is slow in each batch, with a gap: then no pair of long calls stands alone.
+    slow_ones = [annotation(LOADER, 40_000 * n, 30_000) for n in range(2)]
+    assert "workers-start-anew" not in found(tmp_path, [*slow_ones, *(later(e, 80_000) for e in epochs(last=100))])
     slow = epochs()
     ends = max(e["ts"] for e in slow[:9] if e["name"] == LOADER) + 20_000  # of the last call of the first pass
     assert "workers-start-anew" not in found(
@@ -2475,6 +2537,15 @@ def test_each_round_takes_its_own_part(tmp_path, layer, whole, told):
         rounds += [shaped("aten::select", 100 * n, 30, whole), shaped("aten::linear", 100 * n + 35, 40, *layer)]
         rounds.append(op("aten::lerp", 100 * n + 80, 15))
     assert ("inputs-projected-one-by-one" in found(tmp_path, [step(0, 0, 1000), *rounds])) is told
+
+
+def test_what_the_rounds_write_into_may_be_what_the_next_one_takes(tmp_path):
+    """A rollout whose buffer is read and written: not where something else is written to."""
+    for written, told in (([4, 9, 6], False), ([4, 9, 3], True)):
+        ops = [("aten::select", 0, 20, [4, 9, 6]), ("aten::linear", 25, 40, [4, 6], [12, 6]),
+               ("aten::slice", 70, 10, written), ("aten::copy_", 85, 10, [4, 1, 6], [4, 1, 6])]  # fmt: skip
+        rounds = [shaped(name, 100 * n + at, us, *dims) for n in range(8) for name, at, us, *dims in ops]
+        assert ("inputs-projected-one-by-one" in found(tmp_path, [step(0, 0, 1000), *rounds])) is told
 
 
 @pytest.mark.parametrize(("weights", "told"), [(None, False), (3, True), (8, False)])

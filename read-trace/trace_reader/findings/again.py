@@ -1,16 +1,18 @@
 """Work that is done again: constants made anew, a history that each round goes over, workers that start anew."""
 
 from collections import Counter
+from collections.abc import Iterable
 import math
 
 import numpy as np
 from trace_reader.analysis.replay.edits import GONE, Effect, all_of, dropped, skipped
 from trace_reader.analysis.replay.rounds import Shape, broadcast, made_of
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.analysis.trace.op_cost import inputs_of, shapes_of, shapes_of_first
+from trace_reader.analysis.trace.op_cost import inputs_of, shapes_of, shapes_of_first, tensors_of
 from trace_reader.findings.registry import LEAST_SHARE, Seen, finding, listed, of_the_steps, seen_with_time
 from trace_reader.link.trace import Trace
-from trace_reader.model.rows import Rows, median
+from trace_reader.model.rows import Rows, among, median
+from trace_reader.model.slices import Inputs
 from trace_reader.names.op_names import VIEW_OPS
 from trace_reader.names.range_names import is_loader
 from trace_reader.units import us
@@ -27,6 +29,7 @@ RANDOM = frozenset(
                                  "native_dropout", "exponential_")
 )  # fmt: skip
 LOOKUP = "aten::embedding"
+OF_TENSORS = frozenset(["float", "c10::BFloat16", "c10::Half"])  # types
 LEAST_OPS, LEAST_WORK = 5, 3  # of a chain: all, and those that are no views
 LEAST_TIMES = 3  # in a step
 OF_METRICS = frozenset(
@@ -34,19 +37,20 @@ OF_METRICS = frozenset(
                                  "quantile", "median", "searchsorted", "corrcoef", "cov")
 )  # fmt: skip
 LEAST_ROUNDS = 6
+FEW = 2  # times as many ops run behind a call that brings a batch
+JOINS = frozenset(["aten::cat", "aten::concat", "aten::stack", "aten::hstack", "aten::vstack"])
 LEAST_CALLS = 5  # of a loader: two passes of two batches at least
 LONG_NS, LONGER = 5_000_000, 5  # of a loader's first and last call of a pass, and times the others'
-FEW = 2  # times as many ops run behind a call that brings a batch
 
 
 @finding(
     "constants-made-again",
-    "a chain of ops that begins with aten::arange, the same in each layer or step",
+    "a chain of ops that begins with aten::arange, with the same shapes in each layer or step",
     "aten::arange and the ops behind it, up to the first one that takes a tensor of the program",
-    "Judging by the shapes, these ops take nothing but numbers, sizes and each other's results. If the numbers are the same each "
-    "time, too, so is what they make.",
-    "If so, compute it once, for all layers and steps, and keep it as a buffer (register_buffer(..., persistent=False)) or in a "
-    "cache by size.",
+    "Judging by the shapes, these ops take nothing but numbers, sizes, each other's results and, of a lookup, its table. If the "
+    "numbers and the table are the same each time, so is what they make.",
+    "If the numbers (and a lookup's table) are the same each time: compute it once, for all layers and steps, and keep it as a "
+    "buffer (register_buffer(..., persistent=False)) or in a cache by size.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.register_buffer",
 )
 def _constants_made_again(trace: Trace, facts: Facts) -> Seen | None:
@@ -83,9 +87,20 @@ def _in_words(trace: Trace, chain: list[int]) -> str:
 
 def _constant_chains(trace: Trace) -> list[list[int]]:
     """Return runs of ops of the steps (rows), on one thread, that need nothing but sizes, by the shapes of what they take: each
-    takes no more tensors of a shape than the run has made before it. Not what begins with a single number, which may be the
-    position of what a loop is at.
+    takes no more tensors of a shape than the run has made before it, and where ops outside of such runs take that shape, too, no
+    more than are left of those. No op of which the backward pass has a node. Not what begins with a single number, which may be
+    the position of what a loop is at.
     """
+    differentiated = set(trace.nodes.made_by.tolist())
+    found = _runs_of_constants(trace, differentiated, frozenset())
+    if not found:
+        return []
+    outside = trace.outer_ops.at[~among(trace.outer_ops.at, np.sort(np.concatenate(found)))]
+    first_of = [rows.at[0] for _, rows in Rows(trace.slices, outside).by(trace.slices.detail[outside])]
+    return _runs_of_constants(trace, differentiated, frozenset(shape for row in first_of for shape in _tensors(trace, int(row))))
+
+
+def _runs_of_constants(trace: Trace, differentiated: set[int], taken_elsewhere: frozenset[Shape]) -> list[list[int]]:
     found: list[list[int]] = []
     ops = trace.outer_ops.where(trace.step_at(trace.outer_ops.start_ns) >= 0)
     for _, one in ops.by(trace.step_at(ops.start_ns), ops.track):
@@ -95,7 +110,10 @@ def _constant_chains(trace: Trace) -> list[list[int]]:
             if names[place] not in FACTORIES:
                 place += 1
                 continue
-            end = _end_of_chain(trace, rows, names, place)
+            run = _Constants(trace, taken_elsewhere)
+            end = place
+            while end < len(rows) - 1 and rows[end] not in differentiated and run.takes(rows[end], rows[end + 1]):
+                end += 1
             working = [name for name in names[place:end] if name not in VIEW_OPS]
             is_position = end > place and [math.prod(shape) for shape in _tensors(trace, rows[place + 1])[:1]] == [1]
             if end - place >= LEAST_OPS and len(working) >= LEAST_WORK and not is_position:
@@ -104,27 +122,60 @@ def _constant_chains(trace: Trace) -> list[list[int]]:
     return found
 
 
-def _end_of_chain(trace: Trace, rows: list[int], names: list[str], place: int) -> int:
-    """Return the place of the first op behind a run of constants that begins here."""
-    made, viewed = Counter[Shape](), Counter[int]()  # of views, whose shapes are not known, by how many numbers they have
-    for at in range(place, len(rows) - 1):
-        name, following = names[at], _tensors(trace, rows[at + 1])
-        if name in RANDOM or inputs_of(trace.slices, rows[at]) is None:
-            return at
-        taken = _tensors(trace, rows[at])
-        begins = name in FACTORIES or name in FILLED
+class _Constants:
+    """What a run of ops has made of nothing but sizes: how many tensors of a shape; views, whose shapes are not known, by how
+    many numbers they have; and vectors of an unknown length.
+    """
+
+    def __init__(self, trace: Trace, taken_elsewhere: frozenset[Shape]):
+        self.trace, self.taken_elsewhere = trace, taken_elsewhere
+        self.made, self.viewed, self.vectors = Counter[Shape](), Counter[int](), 0
+
+    def takes(self, row: int, after: int) -> bool:
+        """Return whether an op takes only such results; what it makes is one then. `after`: the op behind it."""
+        name, inputs = self.trace.slices.names[self.trace.slices.name[row]], inputs_of(self.trace.slices, row)
+        taken, following = _tensors(self.trace, row), _tensors(self.trace, after)
+        begins, is_view = name in FACTORIES or name in FILLED, name in VIEW_OPS
+        if name in RANDOM or inputs is None or _takes_a_number_of_the_program(inputs) or not (taken or begins):
+            return False
         # The table of a lookup is the same each time, too, but for training.
-        missing = Counter(taken[1:] if name == LOOKUP and not trace.has_backward else taken) - made
-        views = Counter(math.prod(shape) for shape in missing.elements())  # each of which is taken once
-        if views - viewed or not (taken or begins):
-            return at
-        viewed -= views
-        if name in VIEW_OPS and taken:
-            viewed[math.prod(taken[0])] += 1
-        elif not name.endswith("_"):
-            result = following[0] if begins and following else made_of(name, taken, following)
-            made[result or broadcast(*taken) or taken[0]] += 1
-    return len(rows) - 1
+        wanted = Counter(taken[1:] if name == LOOKUP and not self.trace.has_backward else taken)
+        if not self._has((wanted - self.made).elements()):
+            return False
+        if not is_view:
+            self.made -= Counter({shape: n for shape, n in (wanted & self.made).items() if shape in self.taken_elsewhere})
+        if is_view and taken:
+            self.viewed[math.prod(taken[0])] += 1
+        elif begins and not following:
+            self.vectors += 1
+        elif not name.endswith("_") or name.endswith("__"):
+            result = following[0] if begins else made_of(name, taken, following)
+            self.made[result or broadcast(*taken) or taken[0]] += 1
+        return True
+
+    def _has(self, shapes: Iterable[Shape]) -> bool:
+        """Return whether a view can have each of these shapes, or a vector; each is taken once."""
+        for shape in shapes:
+            if self.viewed[math.prod(shape)]:
+                self.viewed[math.prod(shape)] -= 1
+            elif self.vectors and len(shape) == 1:
+                self.vectors -= 1
+            else:
+                return False
+        return True
+
+
+def _takes_a_number_of_the_program(inputs: Inputs) -> bool:
+    """Return whether an op takes a tensor of one number, which Python's numbers are not (double, long int), or one of a type that
+    is not known.
+    """
+    if not isinstance(inputs.dims, tuple) or not isinstance(inputs.types, tuple):
+        return True
+    known = [tensor is not None for tensor in tensors_of(inputs)]
+    return any(
+        (shape == () and kind in OF_TENSORS) or (isinstance(shape, tuple) and shape != () and not is_known)
+        for shape, kind, is_known in zip(inputs.dims, inputs.types, known, strict=False)
+    )
 
 
 def _tensors(trace: Trace, row: int) -> list[Shape]:
@@ -136,15 +187,16 @@ def _tensors(trace: Trace, row: int) -> list[Shape]:
     "history-in-each-round",
     "the same sort or sum again and again, each time over more numbers",
     "aten::sort, cumsum or a similar op whose input grows by the same number in each round",
-    "Judging by the shapes, each round of a loop may also go over all that the earlier rounds collected. The work then grows "
-    "with the square of the rounds.",
+    "Judging by the shapes, each round of a loop also puts its own rows behind those of all earlier rounds, and goes over all of "
+    "them.",
     "If it is for a metric: collect, and compute it once, after the last round. If it is to be shown on the way: every so many "
     "rounds, or from counts that can be added up (a histogram of the scores).",
     source="https://lightning.ai/docs/torchmetrics/stable/pages/overview.html",
 )
 def _history_in_each_round(trace: Trace, facts: Facts) -> Seen | None:
-    """By shapes: an op's first dimension is that of the first round times 1, 2, 3, ... Ops of a round count from the first that
-    takes so many, or a list of so many parts, to the last; not in the first round, in which the model takes as many.
+    """By shapes: an op's first dimension is that of the first round times 1, 2, 3, ... (the last can be less), and before each
+    call what was collected is joined. Ops of a round count from the first that takes so many, or a list of so many parts, to the
+    last; not in the first round, in which the model takes as many.
     """
     path = facts.critical_path
     if path is None or not facts.steps or not OF_METRICS.intersection(trace.op_names):
@@ -154,11 +206,11 @@ def _history_in_each_round(trace: Trace, facts: Facts) -> Seen | None:
     for _, one in outer.by(trace.step_at(outer.start_ns), outer.track):
         if (grows := _what_grows(trace, one)) is None:
             continue
-        name, ops, unit = grows
-        told[f"{name} of {unit:,} to {len(ops) * unit:,} rows"] += len(ops)
+        name, ops, sizes = grows
+        told[f"{name} of {sizes[0]:,} to {sizes[-1]:,} rows"] += len(ops)
         behind, of_step = [*ops[1:], len(one)], [(ops[0], ops[0] + 1)]
         for n in range(1, len(ops)):
-            of_step.append(_round_of(trace, one, ops[n], (of_step[-1][1], behind[n]), unit * (n + 1), n + 1))
+            of_step.append(_round_of(trace, one, ops[n], (of_step[-1][1], behind[n]), sizes[n], n + 1))
         found = [one.at[first:after] for first, after in of_step[1:]]
         rounds += found
         before_the_last += found[:-1]
@@ -179,19 +231,34 @@ def _rows_of(trace: Trace, row: int) -> int:
     return shape[0] if shape else 0
 
 
-def _what_grows(trace: Trace, ops: Rows) -> tuple[str, list[int], int] | None:
+def _what_grows(trace: Trace, ops: Rows) -> tuple[str, list[int], list[int]] | None:
     """Return an op of a metric whose calls take so many, twice, three times as many rows and so on: its name, the places of its
-    calls, and the first one's rows.
+    calls, and their rows.
     """
     places: dict[str, list[int]] = {}
     for place in np.flatnonzero(ops.is_named(OF_METRICS.__contains__)).tolist():
         places.setdefault(ops.names[place], []).append(place)
     for name, at in places.items():
         sizes = [_rows_of(trace, int(ops.at[place])) for place in at]
-        unit = sizes[0]
-        if len(at) >= LEAST_ROUNDS and unit > 1 and sizes == [unit * n for n in range(1, len(at) + 1)]:
-            return name, at, unit
+        unit, rounds = sizes[0], len(at)
+        if rounds < LEAST_ROUNDS or unit < 2 or sizes[:-1] != [unit * n for n in range(1, rounds)]:
+            continue
+        if sizes[-2] < sizes[-1] <= unit * rounds and _are_collected(trace, ops, at, sizes):
+            return name, at, sizes
     return None
+
+
+def _are_collected(trace: Trace, ops: Rows, at: list[int], sizes: list[int]) -> bool:
+    """Return whether before each of these calls but the first two an op joins as many parts as there were rounds, or what the
+    round before had and more.
+    """
+
+    def joins(place: int, number: int) -> bool:
+        parts = shapes_of_first(trace.slices, int(ops.at[place])) if ops.names[place] in JOINS else []
+        rows = [shape[0] for shape in parts if shape]
+        return len(parts) == number or (len(parts) > 1 and rows[:1] == [sizes[number - 2]])
+
+    return all(any(joins(place, n + 1) for place in range(at[n - 1] + 1, at[n])) for n in range(2, len(at)))
 
 
 def _round_of(trace: Trace, ops: Rows, at: int, within: tuple[int, int], rows: int, parts: int) -> tuple[int, int]:
@@ -216,8 +283,8 @@ def _round_of(trace: Trace, ops: Rows, at: int, within: tuple[int, int], rows: i
     "workers-start-anew",
     "a long wait for the DataLoader at the end of each epoch, and another at the start of the next",
     "enumerate(DataLoader)...__next__ on the lane of the steps: the last call of a pass, the time after it, and the first call",
-    "The last call of a pass over the data, which brings no batch, and the first one of the next take long, and those between "
-    "them do not. Worker processes may end there, and new ones start.",
+    "Two calls in a row take long, with a gap between them, and those before and behind them do not. The first of the two may be "
+    "the last call of a pass over the data, at which worker processes end, and in the gap new ones may start.",
     "If the DataLoader is the same in each epoch, keep its workers: DataLoader(..., persistent_workers=True).",
     source="https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader",
 )
@@ -232,21 +299,22 @@ def _workers_start_anew(trace: Trace, facts: Facts) -> Seen | None:
         return None
     length_ns = calls.end_ns - calls.start_ns
     long = length_ns >= max(LONG_NS, LONGER * median(length_ns))
-    # The last call of a pass brings no batch: behind it, before the first one of the next, few ops run.
+    # The time before a long call, in which nothing runs, goes with it: there the loader's iterator is made.
     work = trace.outer_ops.where(trace.outer_ops.track == track)
-    between = np.diff(np.searchsorted(work.start_ns, calls.start_ns))
-    ends = np.flatnonzero(long[:-1] & long[1:] & (FEW * between <= median(between)))
+    ended_ns = np.sort(np.concatenate([trace.steps.start_ns[:1], work.end_ns, calls.end_ns]))
+    before_ns = ended_ns[np.maximum(np.searchsorted(ended_ns, calls.start_ns, side="right") - 1, 0)]
+    is_behind_a_gap = long & (calls.start_ns - before_ns >= LONG_NS)
+    # Two long calls, short ones on both sides, such a gap between the two, and few ops: the last call of a pass brings no batch.
+    at_edges, ops = np.concatenate([[False], long, [False]]), np.diff(np.searchsorted(work.start_ns, calls.start_ns))
+    pair = long[:-1] & long[1:] & ~at_edges[:-3] & ~at_edges[3:]
+    ends = np.flatnonzero(pair & is_behind_a_gap[1:] & (FEW * ops <= median(ops)))
     if not len(ends) or 2 * int(long.sum()) > len(calls):
         return None
-    # The time before a long call, in which no op runs, goes with it.
-    starts_ns, begin_ns = calls.start_ns[long], int(trace.steps.start_ns[0])
-    before_ns = np.array([int(work.end_ns[work.end_ns <= start].max(initial=begin_ns)) for start in starts_ns.tolist()], np.int64)
-    is_long = starts_ns - before_ns >= LONG_NS
-    gaps = before_ns[is_long], starts_ns[is_long]
+    gaps = before_ns[is_behind_a_gap], calls.start_ns[is_behind_a_gap]
     between_us = median(calls.start_ns[ends + 1] - calls.end_ns[ends]) / 1000
     last_us, first_us = median(length_ns[ends]) / 1000, median(length_ns[ends + 1]) / 1000
     seen = (
-        f"the last call of a pass takes {us(last_us)}, the first one of the next {us(first_us)}, the others "
+        f"the call before the gap takes {us(last_us)}, the one behind it {us(first_us)}, the others "
         f"{us(median(length_ns[~long]) / 1000)}; {us(between_us)} between the two"
     )
     waits = calls.where(long)

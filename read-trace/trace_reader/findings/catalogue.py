@@ -37,6 +37,7 @@ SMALL_MATRIX = 1 << 16  # elements
 SMALL_PRODUCT = 1 << 12  # elements of the larger matrix: below, calling it takes as long
 MANY_PAIRS = 1 << 16  # differences
 MANY_CHANNELS = 16  # of an image: not those of a first layer
+TRANSPOSES, BESIDE = frozenset(f"aten::{name}" for name in ("transpose", "permute", "movedim", "swapaxes", "mT")), 3  # ops
 NOT_IN_A_TRACE = "how much of it would be gone is not in a trace"
 CASTS = ("aten::to", "aten::_to_copy")
 INTEGERS = frozenset(["long int", "int", "short int"])
@@ -165,12 +166,13 @@ def _channels_first(tensors: list[Tensor | None], inputs: Inputs) -> bool:
 
 
 def _width_one(tensors: list[Tensor | None], inputs: Inputs) -> bool:
-    """Of a convolution over all channels (one group) that leaves no position out, as far as its inputs say."""
+    """Of a convolution over all channels (one group) that leaves no position out and adds none, as far as its inputs say."""
     if len(tensors) < 2 or tensors[0] is None or tensors[1] is None or len(tensors[1].shape) != 3:
         return False
     _, channels, width = tensors[1].shape
-    stride = (inputs.values or ())[3:4]
-    return width == 1 and channels >= MANY_CHANNELS and tensors[0].shape[-2:-1] == (channels,) and stride in ((), ("",), ("[1]",))
+    stride, padding = (*(inputs.values or ()), *[""] * 5)[3:5]
+    is_plain = stride in ("", "[1]") and padding in ("", "[0]", "same", "valid")
+    return width == 1 and channels >= MANY_CHANNELS and tensors[0].shape[-2:-1] == (channels,) and is_plain
 
 
 _SHAPES = {
@@ -196,6 +198,8 @@ def places_of(entry: Entry, trace: Trace, facts: Facts) -> Rows | None:
     ops = _of_inputs(entry, ops)
     if entry.shape == "low_rank":
         ops = _whose_result_is_multiplied(trace, ops)
+    if entry.shape == "width_one":
+        ops = _beside_transposes(trace, ops)
     ops = Rows(slices, outermost(slices, ops.at))
     if entry.outside and len(ops):
         ops = ops.where(~lies_inside(trace, ops, entry.outside))
@@ -260,6 +264,17 @@ def _whose_result_is_multiplied(trace: Trace, ops: Rows) -> Rows:
 
     kept = [rows.at for (detail,), rows in ops.by(ops.detail) if is_taken(detail)]
     return Rows(ops.slices, np.sort(np.concatenate(kept)) if kept else np.zeros(0, np.int64))
+
+
+def _beside_transposes(trace: Trace, ops: Rows) -> Rows:
+    """Return those near which, on their thread, dimensions change places."""
+    kept = [np.zeros(0, np.int64)]
+    for _, one in trace.outer_ops.by(trace.outer_ops.track):
+        turns = np.flatnonzero(one.is_named(TRANSPOSES.__contains__))
+        places = np.flatnonzero(among(one.at, ops.at))
+        near = np.searchsorted(turns, places + BESIDE, side="right") > np.searchsorted(turns, places - BESIDE)
+        kept.append(one.at[places[near]])
+    return Rows(ops.slices, np.sort(np.concatenate(kept)))
 
 
 def _types(inputs: Inputs) -> Iterable[str]:

@@ -7,7 +7,7 @@ import re
 import numpy as np
 from trace_reader.analysis.replay.edits import GONE, ONCE, Edit, Edited, Effect, dropped
 from trace_reader.analysis.replay.places import Candidate, loops, nodes_of
-from trace_reader.analysis.replay.rounds import unchained
+from trace_reader.analysis.replay.rounds import made_of, unchained
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.file_facts import device_properties
 from trace_reader.analysis.trace.op_cost import inputs_of, shapes_of, shapes_of_first
@@ -36,6 +36,7 @@ TOTALS = frozenset(["aten::sum", "aten::norm", "aten::linalg_vector_norm"])  # o
 NEVER_NS = np.iinfo(np.int64).max
 ATTENDS = frozenset(["aten::softmax", "aten::_softmax", "aten::scaled_dot_product_attention"])
 HEADS_LAYERS = 2  # that take what comes from outside: queries and keys at least
+WRITES = frozenset(["aten::copy_", "aten::index_put_", "aten::index_copy_", "aten::scatter_"])
 OF_ELEMENTS = frozenset(["aten::matmul", "aten::mm", "aten::bmm"])
 # A polynomial of a matrix, as of an optimizer that makes its updates orthogonal: no activation, no norm of a layer.
 ARITHMETIC, LEAST_ARITHMETIC = frozenset(["aten::add", "aten::sub", "aten::mul", "aten::div", "aten::rsub"]), 2
@@ -80,15 +81,16 @@ def _loop_of_small_products(trace: Trace, facts: Facts) -> Seen | None:
 
 def _are_heads(trace: Trace, loop: Candidate) -> bool:
     """Return whether a round may be a head of attention that is a module of its own, by shapes: several layers take what has one
-    shape, no layer makes as wide a tensor, and attention is among the ops.
+    shape, no other op takes or makes what has it, and attention is among the ops.
     """
     if not ATTENDS.intersection(loop.ops):
         return False
-    of_round = loop.runs[0][0].tolist()
-    taken = [shapes_of(trace.slices, row) for row in of_round if trace.slices.names[trace.slices.name[row]] == "aten::linear"]
+    of_round = [(trace.slices.names[trace.slices.name[row]], shapes_of(trace.slices, row)) for row in loop.runs[0][0].tolist()]
+    taken = [shapes for name, shapes in of_round if name == "aten::linear"]
     if len(taken) < HEADS_LAYERS or any(len(shapes) < 2 or len(shapes[0]) < 2 or not shapes[1] for shapes in taken):
         return False
-    return len({shapes[0] for shapes in taken}) == 1 and all(shapes[1][0] < shapes[0][-1] for shapes in taken)
+    (whole, *others), made = dict.fromkeys(shapes[0] for shapes in taken), [made_of(*one, []) for one in of_round]
+    return not others and whole not in made and all(whole not in shapes for name, shapes in of_round if name != "aten::linear")
 
 
 @finding(
@@ -122,18 +124,21 @@ def _inputs_projected(trace: Trace, facts: Facts) -> Seen | None:
 def _projections(trace: Trace, run: np.ndarray) -> list[int]:
     """Return the places in the rounds of a run (rows) of layers that take what a select before them took out of a tensor, by its
     shape: all but one dimension, which has a place for each round; without those whose input may be what the round before made,
-    as a recurrence's state is.
+    as a recurrence's state is, or which is taken out of what the rounds write to.
     """
     of_round, places = run[0].tolist(), (len(run), len(run) + 1)
     found, names = [], [trace.slices.names[trace.slices.name[row]] for row in of_round]
+    writes = not WRITES.isdisjoint(names)
     taken = [shapes_of(trace.slices, row) for row in of_round]
     for place, both in enumerate(pairwise(names), 1):
         if both != ("aten::select", "aten::linear") or not taken[place - 1] or len(taken[place]) < 2:
             continue
         whole, (inputs, weight, *_) = taken[place - 1][0], taken[place]
-        is_part = inputs in _elements(whole, places)
+        is_part = inputs in _elements([whole], places)
         # What has this shape elsewhere in the round may be what the round before made.
         elsewhere = [shape for at, shapes in enumerate(taken) if at not in (place - 1, place) for shape in shapes]
+        if writes and [shapes[:1] for shapes in taken].count([whole]) > 1:
+            continue
         if is_part and len(inputs) > 1 and inputs not in elsewhere and weight[0] != inputs[-1]:
             found.append(place)
     return found
@@ -212,7 +217,7 @@ def _is_penalty(ops: tuple[str, ...]) -> bool:
     "repeated-ops",
     "the same few ops, dozens of times in a row",
     "a pattern that repeats on the CPU's lane, with different tensors or elements in each round",
-    "The same sequence of ops runs many times in a row: a Python loop over rows, time steps, classes or samples.",
+    "The same sequence of ops runs many times in a row: a Python loop, for example over rows, time steps, classes or samples.",
     "If the rounds do not need each other's results, do all of them at once: one op over a dimension more (broadcasting, "
     "torch.where, cumsum, bmm, torch.func.vmap); else a fused loop (torch.compile, a scan on the CPU).",
 )
@@ -238,8 +243,8 @@ def _are_short(ops: Rows) -> bool:
 
 def _is_of_layers(trace: Trace, loop: Candidate) -> bool:
     """Return whether a round may be a layer of a model; not one that takes, by its shape, an element out of a tensor which has
-    one for each round, or that takes an element and multiplies a matrix with a vector alone, or that does nothing but algebra
-    with matrices.
+    one for each round (what is multiplied with it may be the layers', and it the weights), or that takes an element and
+    multiplies a matrix with a vector alone, or that does nothing but algebra with matrices.
     """
     layers = MODELS.intersection(loop.ops)
     if not layers - OF_ELEMENTS and set(loop.ops) <= ALGEBRA and len(ARITHMETIC.intersection(loop.ops)) >= LEAST_ARITHMETIC:
@@ -247,22 +252,19 @@ def _is_of_layers(trace: Trace, loop: Candidate) -> bool:
     if not layers or "aten::select" not in loop.ops or layers - OF_ELEMENTS:
         return bool(layers)
     of_round, places = loop.runs[0][0].tolist(), (len(loop.runs[0]), len(loop.runs[0]) + 1)
-    is_select = [trace.slices.names[trace.slices.name[row]] == "aten::select" for row in of_round]
-    wholes = [
-        shape for row, is_one in zip(of_round, is_select, strict=True) if is_one for shape in shapes_of(trace.slices, row)[:1]
-    ]
-    taken = {
-        shape for row, is_one in zip(of_round, is_select, strict=True) if not is_one for shape in shapes_of(trace.slices, row)
-    }
-    if any(taken.intersection(_elements(whole, places)) for whole in wholes):
+    ops = [(trace.slices.names[trace.slices.name[row]], shapes_of(trace.slices, row)) for row in of_round]
+    elements = {one for name, shapes in ops if name == "aten::select" for one in _elements(shapes[:1], places)}
+    taken = {shape for name, shapes in ops if name != "aten::select" for shape in shapes}
+    operands = [shapes for name, shapes in ops if name in layers and len(shapes) > 1]
+    if taken & elements and not any(b in elements and a not in elements for a, b, *_ in operands):
         return False
     products = [row for row in of_round if trace.slices.names[trace.slices.name[row]] in layers]
     return any(min(map(len, shapes_of(trace.slices, row)), default=2) > 1 for row in products)
 
 
-def _elements(whole: tuple[int, ...], places: tuple[int, int]) -> list[tuple[int, ...]]:
-    """Return the shapes of what a select can take out of a tensor along a dimension that has so many places."""
-    return [(*whole[:n], *whole[n + 1 :]) for n in range(len(whole)) if whole[n] in places]
+def _elements(wholes: list[tuple[int, ...]], places: tuple[int, int]) -> list[tuple[int, ...]]:
+    """Return the shapes of what a select can take out of such tensors along a dimension that has so many places."""
+    return [(*whole[:n], *whole[n + 1 :]) for whole in wholes for n in range(len(whole)) if whole[n] in places]
 
 
 def _is_backward_of(trace: Trace, loop: Candidate, forward: list[Candidate]) -> bool:

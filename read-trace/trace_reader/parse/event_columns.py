@@ -49,6 +49,8 @@ from trace_reader.parse.event_types import (
 LARGEST_VALUE = 1e18  # of a counter; a larger one is none
 LARGEST_BYTES = 2**50  # of a block of memory; larger numbers are none, and a sum of many has to fit into 64 bits
 NULL_VALUES = b"[]"
+# Ops whose numbers are kept, since they tell one call from another: the positions of what a loop is at.
+BY_NUMBERS = tuple(f"aten::{name}" for name in ("arange", "lt", "le", "gt", "ge", "eq", "ne"))
 TIMES_AS_LONG, LEAST_LONG_NS = 100, 10**10  # than the time in which nearly all slices begin, and ten seconds: no slice is
 LOST_TIME_NS = 10**9  # a GPU event at 0, this long before all others, has lost its time
 LONGEST_US = 3e15  # a time or duration beyond is none: in nanoseconds, a start and a duration fit into 64 bits
@@ -378,7 +380,7 @@ class EventColumns:
         if len(places):
             ops = _at(every, places)
             node[places], forward_thread[places] = _nodes(ops)
-            detail[places] = self._inputs(ops)
+            detail[places] = self._inputs(ops, columns["name"][places])
         if self._codes.python == Kind.PYTHON:
             places = np.flatnonzero(kind == Kind.PYTHON)
             lines = [args.call_from for args in _at(every, places)]
@@ -427,9 +429,14 @@ class EventColumns:
             for args, event in zip(all_args, slices, strict=True)
         ]
 
-    def _inputs(self, ops: list[Args]) -> list[int]:
+    def _inputs(self, ops: list[Args], names: np.ndarray) -> list[int]:
         details = self._details
-        return [-1 if a.dims is NULL else details[b",".join((a.dims, a.types, a.strides, _told_apart(a.values)))] for a in ops]
+        found = [-1 if a.dims is NULL else details[b",".join((a.dims, a.types, a.strides, _told_apart(a.values)))] for a in ops]
+        by_numbers = [self._names[name] for name in BY_NUMBERS if name in self._names]
+        for place in np.flatnonzero(np.isin(names, by_numbers)).tolist() if by_numbers else ():
+            if (a := ops[place]).dims is not NULL and a.values is not NULL:
+                found[place] = details[b",".join((a.dims, a.types, a.strides, a.values))]
+        return found
 
     def _gpu_details(self, all_args: list[Args], is_kernel: list[bool]) -> list[int]:
         details = self._details
@@ -543,7 +550,7 @@ def _written(stack: msgspec.Raw) -> bytes | None:
 
 def _told_apart(values: msgspec.Raw) -> bytes:
     """Return the values of an op's other inputs, where a list or a flag is among them; numbers alone are too many, and say
-    little.
+    little, but those of BY_NUMBERS.
     """
     text = bytes(values)
     return text if b'"[' in text or b'e"' in text else NULL_VALUES
