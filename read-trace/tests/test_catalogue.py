@@ -77,6 +77,7 @@ TABLE: dict[str, Any] = {
     "types": ["float", "long int", "Scalar", "Scalar", "Scalar"],
 }
 IMAGE: dict[str, Any] = {"dims": [[4, 16, 32, 32], [16, 16, 3, 3]], "types": ["float"] * 2, "values": [""] * 2}
+MATRIX: dict[str, Any] = {"dims": [[1500, 20000]], "types": ["float"], "values": [""], "strides": [[20000, 1]], "kernel": None}
 QKV, HALF = [[4, 8, 256, 64]] * 3, ["c10::BFloat16"] * 3
 THIN: dict[str, Any] = {"dims": [[1024, 4], [4, 1024]], "types": ["float", "float"], "values": ["", ""]}
 LINEAR = Made("aten::mm", dims=[[8, 1024], [1024, 1024]], types=["float", "float"], values=["", ""])
@@ -234,6 +235,21 @@ CASES = {
             Made("aten::transpose"),
             Made("aten::conv1d", dims=[[2, 64, 100], [32, 64, 1]], types=["float"] * 2, values=["", "", "", "[2]"]),
             Made("aten::conv1d", dims=[[2, 64, 100], [32, 64, 1]], types=["float"] * 2, values=["", "", "", "[1]", "[1]"]),
+        ],
+    ),
+    "compared-with-all": case(
+        Made("aten::eq", dims=[[960, 1], [6000]], types=["long int"] * 2), Made("aten::nonzero"),
+        but=[
+            Made("aten::eq", dims=[[960, 1], [6000]], types=["long int"] * 2), Made("aten::mul"),  # a mask
+            Made("aten::eq", dims=[[960, 6], [6]], types=["long int"] * 2), Made("aten::nonzero"),
+        ],
+    ),
+    "gathered-from-columns": case(
+        Made("aten::index", **MATRIX), Made("aten::log1p", dims=[[1500, 128]], types=["float"], kernel=None),
+        but=[
+            Made("aten::index", **MATRIX), Made("aten::log1p", dims=[[128, 20000]], types=["float"], kernel=None),  # rows
+            Made("aten::index", **MATRIX | {"strides": [[1, 1500]]}),  # of which columns lie together
+            Made("aten::log1p", dims=[[1500, 128]], types=["float"], kernel=None),
         ],
     ),
     "pointwise-on-a-list": case(Made("aten::lerp_", n=48), but=Made("aten::lerp_", n=47)),

@@ -302,6 +302,16 @@ def epochs(last=20_000, first=15_000, between=100, apart=30_000):
     return events
 
 
+def layers_twice(differentiated=(0, 1), widths=((32, 8), (8, 32)), again=((32, 8), (8, 32))):
+    """Layers that are trained (with a node each, of those that are `differentiated`), and then some without a gradient."""
+    events = []
+    for n, (outputs, inputs) in enumerate((*widths, *again)):
+        layer = shaped("aten::linear", 100 * n, 80, [4, inputs], [outputs, inputs])
+        layer["args"] |= {"Sequence number": n + 1, "Fwd thread id": 0} if n in differentiated else {}
+        events += [layer, shaped("aten::relu", 100 * n + 85, 10, [4, outputs])]
+    return [*events, *on(2, *(backward("Addmm", 600 + 40 * n, 30, n + 1) for n in differentiated))]
+
+
 CASES = {
     "no-gpu-events": ([step(0, 0, 10), launch(1, 1)], "1 kernel launch and no GPU event", [step(0, 0, 10), op("aten::mm", 1, 2)]),
     "overhead-bound": (
@@ -825,6 +835,11 @@ CASES = {
         [step(0, 0, 1000), *history()],
         "per step: 6 x aten::argsort of 10 to 60 rows; 470.0 µs of CPU time with what goes with it",
         [step(0, 0, 1000), *history((10, 20, 30, 40, 50, 50))],
+    ),
+    "forward-without-gradient": (
+        [step(0, 0, 1000), *layers_twice()],
+        "2 of 4 layers per step run without a gradient, with the same shapes; 170.0 µs of CPU time: 17% of the steps' time",
+        [step(0, 0, 1000), *layers_twice(again=((64, 8), (8, 64)))],
     ),
     "workers-start-anew": (
         epochs(),
@@ -2413,6 +2428,35 @@ def test_a_lookup_of_constants_is_one_but_for_training(tmp_path):
     assert "aten::arange to aten::cos, 5 ops" in found(tmp_path, [*events, *node])["constants-made-again"]
 
 
+def test_most_layers_run_again_without_a_gradient_not_one_alone(tmp_path):
+    """A frozen layer among those that are trained is none of a second pass, nor is a pass of other layers."""
+    three = (32, 8), (16, 32), (8, 16)
+    for differentiated, again, told in (((0, 1, 2), three[:2], True), ((0, 1, 2), three[:1], False), ((0,), three, False),
+                                        ((0, 1, 2, 3, 4, 5), three, False)):  # fmt: skip
+        events = layers_twice(differentiated, three, again)
+        assert ("forward-without-gradient" in found(tmp_path, [step(0, 0, 1000), *events])) is told
+    facts = read(write(tmp_path / "t.json", step(0, 0, 1000), *layers_twice()))
+    (one,) = [finding for finding in facts.findings if finding.slug == "forward-without-gradient"]
+    assert (one.gain, one.gain_unknown_because) == (None, "whether all of it can go is not in a trace")
+
+
+@pytest.mark.parametrize(("last", "told"), [([16, 2], 2), ([16, 16], 0)])
+def test_powers_of_a_matrix_before_a_few_columns_go_with_them(tmp_path, last, told):
+    """a @ a @ a @ h: all three products are dearer than those from the right; of four powers none is."""
+    dims = [([16, 16], [16, 16])] * 2 + [([16, 16], last)]
+    products = [shaped("aten::matmul", 100 * n, 90, *both) for n, both in enumerate(dims)]
+    events = [step(0, 0, 300), *products, step(1, 300, 300), *(later(e, 300) for e in products)]
+    reading = examine(load(write(tmp_path / "t.json", *events)))
+    assert ("product-order" in reading.seen) is (told > 0)
+    if told:
+        seen = reading.seen["product-order"]
+        assert len(seen.evidence) == 6
+        assert seen.text == (
+            "1 x 16x16 by 16x16, then by 16x2 per step: 4.5 times the operations of the other order; 270.0 µs of CPU time: 90% "
+            "of the steps' time"
+        )
+
+
 def test_a_history_that_is_gone_leaves_the_last_round(tmp_path):
     """Of 1000, four of five rounds of 94."""
     trace = write(tmp_path / "t.json", step(0, 0, 1000), *history(), plain_step_us={"median": 1000, "low": 1000, "high": 1000})
@@ -2542,7 +2586,7 @@ def test_each_round_takes_its_own_part(tmp_path, layer, whole, told):
 def test_what_the_rounds_write_into_may_be_what_the_next_one_takes(tmp_path):
     """A rollout whose buffer is read and written: not where something else is written to."""
     for written, told in (([4, 9, 6], False), ([4, 9, 3], True)):
-        ops = [("aten::select", 0, 20, [4, 9, 6]), ("aten::linear", 25, 40, [4, 6], [12, 6]),
+        ops: list[tuple[Any, ...]] = [("aten::select", 0, 20, [4, 9, 6]), ("aten::linear", 25, 40, [4, 6], [12, 6]),
                ("aten::slice", 70, 10, written), ("aten::copy_", 85, 10, [4, 1, 6], [4, 1, 6])]  # fmt: skip
         rounds = [shaped(name, 100 * n + at, us, *dims) for n in range(8) for name, at, us, *dims in ops]
         assert ("inputs-projected-one-by-one" in found(tmp_path, [step(0, 0, 1000), *rounds])) is told

@@ -37,6 +37,7 @@ SMALL_MATRIX = 1 << 16  # elements
 SMALL_PRODUCT = 1 << 12  # elements of the larger matrix: below, calling it takes as long
 MANY_PAIRS = 1 << 16  # differences
 MANY_CHANNELS = 16  # of an image: not those of a first layer
+LEAST_ROWS = 256  # and columns, of what is gathered from its columns
 TRANSPOSES, BESIDE = frozenset(f"aten::{name}" for name in ("transpose", "permute", "movedim", "swapaxes", "mT")), 3  # ops
 NOT_IN_A_TRACE = "how much of it would be gone is not in a trace"
 CASTS = ("aten::to", "aten::_to_copy")
@@ -165,6 +166,30 @@ def _channels_first(tensors: list[Tensor | None], inputs: Inputs) -> bool:
     return len(image) == 4 == len(strides) and image[1] >= MANY_CHANNELS and strides[3] == 1 != strides[1]
 
 
+def _all_with_all(tensors: list[Tensor | None], inputs: Inputs) -> bool:
+    """Two vectors, each as rows and columns of what is compared."""
+    if len(tensors) < 2 or tensors[0] is None or tensors[1] is None:
+        return False
+    one, other = (tensor.shape for tensor in tensors[:2] if tensor)
+    long = [math.prod(shape) for shape in (one, other)]
+    try:
+        both = np.broadcast_shapes(one, other)
+    except ValueError:
+        return False
+    return (
+        all(n == max(shape) for n, shape in zip(long, (one, other), strict=True))
+        and math.prod(both) == long[0] * long[1] >= MANY_PAIRS
+    )
+
+
+def _columns(tensors: list[Tensor | None], inputs: Inputs) -> bool:
+    """Of a large matrix whose rows lie together, by its strides."""
+    if not tensors or tensors[0] is None or not isinstance(inputs.strides, tuple) or not inputs.strides:
+        return False
+    rows, columns = (*tensors[0].shape, 0, 0)[:2]
+    return inputs.strides[0] == (columns, 1) and min(rows, columns) >= LEAST_ROWS
+
+
 def _width_one(tensors: list[Tensor | None], inputs: Inputs) -> bool:
     """Of a convolution over all channels (one group) that leaves no position out and adds none, as far as its inputs say."""
     if len(tensors) < 2 or tensors[0] is None or tensors[1] is None or len(tensors[1].shape) != 3:
@@ -179,7 +204,7 @@ _SHAPES = {
     "all_integers": _all_integers, "all_pairs": _all_pairs, "channels_first": _channels_first,
     "large_table": _large_table, "large_vocabulary": _large_vocabulary, "mask": _mask, "low_rank": _low_rank,
     "many_logits": _many_logits, "long_filter": _long_filter, "long_list": _long_list, "square": _square,
-    "padding_mask": _padding_mask, "width_one": _width_one,
+    "padding_mask": _padding_mask, "width_one": _width_one, "all_with_all": _all_with_all, "columns": _columns,
 }  # fmt: skip
 _CHANGES = {"gone": GONE, "replaced": REPLACED, "once": ONCE, "unsure": UNSURE}
 
@@ -198,6 +223,8 @@ def places_of(entry: Entry, trace: Trace, facts: Facts) -> Rows | None:
     ops = _of_inputs(entry, ops)
     if entry.shape == "low_rank":
         ops = _whose_result_is_multiplied(trace, ops)
+    if entry.shape == "columns":
+        ops = _whose_result_has_all_rows(trace, ops)
     if entry.shape == "width_one":
         ops = _beside_transposes(trace, ops)
     ops = Rows(slices, outermost(slices, ops.at))
@@ -264,6 +291,16 @@ def _whose_result_is_multiplied(trace: Trace, ops: Rows) -> Rows:
 
     kept = [rows.at for (detail,), rows in ops.by(ops.detail) if is_taken(detail)]
     return Rows(ops.slices, np.sort(np.concatenate(kept)) if kept else np.zeros(0, np.int64))
+
+
+def _whose_result_has_all_rows(trace: Trace, ops: Rows) -> Rows:
+    """Return those of a matrix behind which an op takes one with as many rows, and other columns."""
+    after = _next_on_the_thread(trace.outer_ops, ops)
+    pairs = [
+        [next(iter(shapes_of(trace.slices, row)), ()) for row in both]
+        for both in zip(ops.at.tolist(), after.tolist(), strict=True)
+    ]
+    return ops.where(np.array([len(b) == 2 and b[0] == a[0] and b[1] != a[1] for a, b in pairs], bool))
 
 
 def _beside_transposes(trace: Trace, ops: Rows) -> Rows:

@@ -235,17 +235,19 @@ def _growing(lengths: np.ndarray) -> list[list[int]]:
     "product-order",
     "a matrix product with a large result, and right after it one whose result is small again",
     "the input shapes of two matmuls (or bmm) in a row: (A B) C",
-    "Judging by the shapes, the result of the first matrix product is larger than its inputs and than the final result. Linear "
-    "attention is an example, if queries are multiplied by keys before keys are multiplied by values.",
+    "Judging by the shapes, the first matrix product makes a matrix that is larger than the final result, and takes most of the "
+    "operations. Linear attention is an example, if queries are multiplied by keys before keys are multiplied by values; so are "
+    "powers of an adjacency matrix.",
     "If the second product takes the result of the first, and nothing else uses that result, multiply the second matrix by "
-    "the third one first: A (B C) gives the same result as (A B) C.",
+    "the third one first, then the first one by that: the result is the same.",
     source="https://arxiv.org/abs/2006.16236",
 )
 def _product_order(trace: Trace, facts: Facts) -> Seen | None:
     """By shapes: of two products in a row, views and a number's multiplication between them, in the order with fewer operations
-    there are FEWER times less. Not where another op of the step takes what has the first product's shape: it may be that one.
+    there are FEWER times less. Not where another op of the step takes what has the first product's shape, unless one of its
+    factors has that, too (a power of a square matrix): it may be that one. Powers before it go with it.
     """
-    found, outer = Groups(), trace.outer_ops
+    found, powers, outer = Groups(), Groups(), trace.outer_ops
     if not CHAINED.intersection(trace.op_names):
         return None
     outer = outer.where(~outer.is_named(VIEW_OPS.__contains__))
@@ -262,16 +264,23 @@ def _product_order(trace: Trace, facts: Facts) -> Seen | None:
         taken = {shape for at, row in enumerate(one.at.tolist()) if at not in of_pairs for shape in shapes_of(trace.slices, row)}
         for at, after, left in pairs if pairs else ():
             first, second = (shapes_of(trace.slices, int(one.at[place])) for place in (at, after))
-            if (made := _product(*first)) not in taken:
+            if (made := _product(*first)) not in taken or made in first:
                 words = f"{_times(first[0])} by {_times(first[1])}, then by {_times(second[1 - (second[1] == made)])}"
                 found.setdefault((words, left), []).extend([int(one.at[at]), int(one.at[after])])
+                before = at - 1
+                while before >= 0 and names[before] in CHAINED and shapes_of(trace.slices, int(one.at[before])) == [made, made]:
+                    powers.setdefault((words, left), []).append(int(one.at[before]))
+                    before -= 1
     if not found:
         return None
     told, products = _the_longest(trace, found)
     (words, left), n = told, len(found[told]) / 2 / len(trace.steps)
     more = _and_more(trace, {key: ops[::2] for key, ops in found.items()}, told)
+    if powers:
+        products = Rows(trace.slices, np.sort(np.concatenate([products.at, *powers.values()])))
     seen = f"{n:.3g} x {words} per step: {1 / left:.3g} times the operations of the other order{more}"
-    return seen_with_time(trace, facts, products, seen, _partly(trace, found))
+    every = {key: [*ops, *powers.get(key, [])] for key, ops in found.items()}
+    return seen_with_time(trace, facts, products, seen, _partly(trace, every))
 
 
 def _times(shape: tuple[int, ...]) -> str:
