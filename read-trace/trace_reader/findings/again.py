@@ -4,9 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 import math
 
-import msgspec
 import numpy as np
-from trace_reader.analysis.replay.edits import GONE, Effect, all_of, dropped, skipped
+from trace_reader.analysis.replay.edits import GONE, REPLACED, Effect, all_of, dropped, skipped
 from trace_reader.analysis.replay.rounds import Shape, broadcast, made_of
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import inputs_of, shapes_of, shapes_of_first, tensors_of
@@ -367,9 +366,7 @@ def _forward_without_gradient(trace: Trace, facts: Facts) -> Seen | None:
     again = Rows(trace.slices, np.sort(np.concatenate(spans)))
     steps = len(facts.steps)
     words = f"{calls / steps:.3g} of {len(layers) / steps:.3g} layers per step run without a gradient, with the same shapes"
-    seen = seen_with_time(trace, facts, again, words, Effect(dropped(again)))
-    because = "whether all of it can go is not in a trace"
-    return seen and msgspec.structs.replace(seen, effect=None, no_effect=because)
+    return seen_with_time(trace, facts, again, words, Effect(dropped(again), kind=REPLACED))
 
 
 def _hold(ops: Rows, rows: np.ndarray) -> np.ndarray:

@@ -239,7 +239,8 @@ def _growing(lengths: np.ndarray) -> list[list[int]]:
     "operations. Linear attention is an example, if queries are multiplied by keys before keys are multiplied by values; so are "
     "powers of an adjacency matrix.",
     "If the second product takes the result of the first, and nothing else uses that result, multiply the second matrix by "
-    "the third one first, then the first one by that: the result is the same.",
+    "the third one first, then the first one by that: the result is the same. torch.linalg.multi_dot chooses the order of "
+    "several products by itself.",
     source="https://arxiv.org/abs/2006.16236",
 )
 def _product_order(trace: Trace, facts: Facts) -> Seen | None:
