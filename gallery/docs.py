@@ -307,8 +307,8 @@ TRIED = (
     "  of each list. Some thirty options and questions have changed since.",
     "- With these changed, two models answered all 48 questions of exercises 1 to 34 by their texts alone. Unlike on the pages,",
     "  the texts told the proposed change before the questions. As a beginner, one had 19 of 34 causes right (of exercises 1 to",
-    "  8, 3 of 8), and all 14 questions for the proof. The other one, as well as it could, had all 48 right. So a beginner has to",
-    "  look for the cause; but of the proofs, the question and its options tell too much.",
+    "  8, 3 of 8), and all 14 questions for the proof. The other one, as well as it could, had all 48 right. So a beginner has",
+    "  to look for the cause; but of the proofs, the question and its options tell too much.",
 )
 
 

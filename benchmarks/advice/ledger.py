@@ -499,7 +499,7 @@ Parts of some sets were seen:
 
 The eighth set's pairs on a GPU were recorded and scored late (2026-11-28), after the rules had been corrected with the CPU's
 pairs of the eighth to tenth set in view. The ninth and tenth set have no pairs on a GPU. Then the rules were corrected with the
-eighth set's pairs on a GPU in view, and the eleventh set was recorded and scored. After that, somebody who knew the newest rules
+eighth set's pairs on a GPU in view, and the eleventh set was recorded and scored. After that, a model that knew the newest rules
 wrote some fifty programs for which their advice would be wrong. They told it for 33 of them. The rules were changed: now they are
 silent on 21 of these, and on the other 12 they say on what the advice depends. With the eleventh set's pairs on a CPU in view, 8
 of their 9 changes are named now and 6 gains are inside, with a score of 0.54 (recorded anew, 2026-11-28); this says nothing about
