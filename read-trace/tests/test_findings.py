@@ -2428,6 +2428,23 @@ def test_a_lookup_of_constants_is_one_but_for_training(tmp_path):
     assert "aten::arange to aten::cos, 5 ops" in found(tmp_path, [*events, *node])["constants-made-again"]
 
 
+@pytest.mark.parametrize(("times", "one_by_one"), [(2, False), (3, False), (4, True)])
+def test_nodes_that_run_often_may_be_of_a_jacobian(tmp_path, times, one_by_one):
+    """A loss more runs them once more; each output of a layer runs them as often as it has outputs."""
+    nodes = on(2, *(backward("Mm", 100 * n, 90, n % 3) for n in range(3 * times)))
+    (one,) = [f for f in read(write(tmp_path / "t.json", step(0, 0, 2000), *nodes)).findings if f.slug == "backward-twice"]
+    assert one.seen == f"{3 * times - 3} of {3 * times} nodes per step run again" + f", some {times} times" * one_by_one
+    assert ("torch.func.jacrev" in one.next) is one_by_one and ("without retain_graph" in one.next) is not one_by_one
+
+
+@pytest.mark.parametrize(("name", "told"), [("aten::fill_", True), ("aten::relu", False)])
+def test_parts_of_any_length_are_set_in_a_loop(tmp_path, name, told):
+    """Of other ops, those of other shapes are no round of the same loop."""
+    made = [e for n in range(16) for e in (shaped("aten::select", 100 * n, 40, [16, 99]),
+            shaped(name, 100 * n + 45, 40, [n + 1]))]  # fmt: skip
+    assert ("repeated-ops" in found(tmp_path, [step(0, 0, 2000), *made])) is told
+
+
 def test_most_layers_run_again_without_a_gradient_not_one_alone(tmp_path):
     """A frozen layer among those that are trained is none of a second pass, nor is a pass of other layers."""
     three = (32, 8), (16, 32), (8, 16)

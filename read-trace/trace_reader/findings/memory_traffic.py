@@ -56,6 +56,14 @@ TOO_SHORT_US = 50.0  # of a kernel, to have enough to do
 GROWING = 0.7  # of the calls take longer than the one before
 
 
+AS_OF_A_JACOBIAN = 4  # times that a node runs in a step
+ONE_BY_ONE = (
+    "If the gradients of several outputs are taken one by one (a Jacobian, a divergence): take them as one batch, with "
+    "torch.func.jacrev, torch.func.vmap or torch.autograd.grad(..., is_grads_batched=True). If they are of several losses: add "
+    "these, and call backward() once."
+)
+
+
 @finding(
     "hidden-copy",
     "a copy that your code does not ask for",
@@ -256,6 +264,7 @@ def _backward_twice(trace: Trace, facts: Facts) -> Seen | None:
         return None
     thread = slices.forward_thread[nodes.at].astype(np.int64)
     order, starts = grouped(step, thread, slices.node[nodes.at], nodes.name)
+    times = int(np.diff(np.append(starts, len(nodes))).max())
     first = np.zeros(len(nodes), bool)
     first[order[starts]] = True
     again = nodes.where(~first & ~nodes.is_named(lambda name: "AccumulateGrad" in name))
@@ -263,7 +272,9 @@ def _backward_twice(trace: Trace, facts: Facts) -> Seen | None:
         return None
     share = path.explained_us(Rows(slices, outermost(slices, again.at))) / path.window_us
     seen = f"{len(again) / max(len(facts.steps), 1):.0f} of {len(nodes) / max(len(facts.steps), 1):.0f} nodes per step run again"
-    return Seen(seen, again, share=share, effect=Effect(dropped(again)))
+    if times < AS_OF_A_JACOBIAN:
+        return Seen(seen, again, share=share, effect=Effect(dropped(again)))
+    return Seen(f"{seen}, some {times} times", again, ONE_BY_ONE, share, Effect(dropped(again), kind=ONCE))
 
 
 @finding(

@@ -33,6 +33,7 @@ USUAL = 0.8  # of a place's time in a step of all, that it takes in one that is 
 SAME = 0.95  # of an outer place's gain: what an inner one saves then, is the outer one's
 ALL_OF_A_STEP = 0.97  # what encloses so much names nothing
 KNOWN = 0.8  # of a place's time on the GPU, whose floor is known
+OF_ANY_LENGTH = frozenset(["aten::slice", "aten::narrow", "aten::fill_", "aten::zero_"])  # in the rounds of a loop
 LEAST_ROUNDS, LONGEST_ROUND, MOST_PERIODS = 4, 400, 6  # of a loop: in a row, ops in a round, lengths of rounds that are tried
 MOST_IN_A_ROUND = 2  # times that each op is in a round, where these lengths are looked for
 MODULE_PREFIX = "nn.Module: "
@@ -218,14 +219,15 @@ def _of_the_other_loading(trace: Trace, stacks: Trace, rows: Rows) -> Rows:
 
 @lru_cache(maxsize=1)
 def loops(trace: Trace) -> list[Candidate]:
-    """Return the same run of ops several times in a row, in a step, on one thread; runs of the same ops are one place. Kept for
-    the trace that was asked of last: several rules ask.
+    """Return the same run of ops several times in a row, in a step, on one thread, of the same shapes but for parts that are set
+    to a number; runs of the same ops are one place. Kept for the trace that was asked of last: several rules ask.
     """
     ops, alike = trace.outer_ops, _by_shapes(trace)
+    shapes = np.where(ops.is_named(OF_ANY_LENGTH.__contains__), 0, alike[ops.detail] + 1)
+    ops = Rows(ops.slices, ops.at, token=distinct(ops.name.astype(np.int64) * (len(alike) + 1) + shapes).which)
     found: dict[tuple[str, ...], list[np.ndarray]] = {}
     for _, one in ops.by(trace.step_at(ops.start_ns), ops.track):
-        tokens = distinct(one.name.astype(np.int64) * (len(alike) + 1) + alike[one.detail] + 1).which
-        for first, period, rounds in repetitions(tokens):
+        for first, period, rounds in repetitions(one.token):
             names = tuple(trace.slices.names[n] for n in one.name[first : first + period].tolist())
             found.setdefault(_turned(names), []).append(one.at[first : first + period * rounds].reshape(rounds, period))
     every = [loop_of(trace, names, runs) for names, runs in found.items()]
