@@ -511,7 +511,7 @@ The predictions and steps were made like this:
   (`uv run read-trace/benchmarks/bands.py`).
 - Since the third set, the estimated interval of a plain step is twice as wide on hosts without prices of their own (a price is
   what the profiler costs per op or call). The fourth set's plain steps have these intervals.
-- If a recording of the fourth or a later set has no step marks, one repetition counts as a step.
+- From the fourth set on, one repetition counts as a step where a recording has no step marks.
 
 Among the misses of the sixth set are four pairs for which the reader reported the launches of the whole step, which a CUDA
 graph would remove. In three of these four, it named the loop or the optimizer, too, but further down. Since then, the reader
@@ -521,10 +521,11 @@ names it first. For three other pairs, it named the change, but in words that th
 We tried ten programs of the fifth set (seven on a GPU) as a new user would. A language model that did not know the programs read
 the first screen of each, and said what to change first:
 
-- For all seven programs whose change saves something, it chose that change: for five because the screen said so, and for two
-  because the ops on the screen gave it away. No finding named these two changes (padding, and a matmul with the same inputs for
+- In all seven programs where the change saves something, the model chose that change: in five the screen named it, in two the
+  ops on the screen pointed to it. No finding named these two changes (padding, and a matmul with the same inputs for
   each token), and the screen put another change first.
-- For the three other programs, it once chose no change, and twice a change that was not measured.
+- In the other three programs, it chose no
+  change once, and an unmeasured change twice.
 
 Four of the 23 jobs have a straggler by design, and the reader now names one in exactly these four. The earlier reader named a
 straggler in 14 jobs. The reader now compares the ops of the late rank with those of another rank. If both run the same ops, and
