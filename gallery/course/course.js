@@ -34,7 +34,7 @@ function remember(exercise, state) {
 
 function stateOf(own) {
   if (!own) return "";
-  if (own.again) return "✓ right when it came again";
+  if (own.again && (own.right !== 1 || own.skipped)) return "✓ right when it came again";
   const right = { 1: "✓ right", 2: "✓ right the second time" }[own.right];
   return right && own.skipped ? `${right}, as far as answered` : right || "seen";
 }
@@ -337,8 +337,8 @@ class Exercise {
       if (!this.explained) document.getElementById("marking").hidden = !this.data.marked || !this.data.lights.length;
       for (const panel of this.report.panels) if (panel.folded) this.report.timeline.toggle(); // a job's next rank: slices to select
       this.report.timeline.light(null);
-      this.report.onSelect = (slice) => {
-        const nothing = slice === undefined && !this.report.timeline.white;
+      this.report.onSelect = () => {
+        const nothing = !this.report.timeline.selected && !this.report.timeline.white; // a range alone is none
         document.getElementById("mark").disabled = nothing;
         document.getElementById("marked").textContent = nothing ? SELECT_FIRST : "";
       };
@@ -368,7 +368,7 @@ class Exercise {
       middle = (panel.start[slice] + panel.end[slice]) / 2 - panel.shift,
       kind = panel.categories[panel.category[slice]][0],
       inSpan = // a stretch is one of waiting for another rank, in a collective, or one of what the late rank does meanwhile
-        (number === this.data.late ||
+        ((number === this.data.late && !NO_WORK.has(kind)) ||
           ["communication", "waiting"].includes(kind) ||
           COLLECTIVE.test(panel.names[panel.name[slice]])) &&
         timeline.spans.some(([k, from, to]) => k === number && from <= middle && middle <= to);

@@ -241,7 +241,8 @@ CASES = {
         Made("aten::eq", dims=[[960, 1], [6000]], types=["long int"] * 2), Made("aten::nonzero"),
         but=[
             Made("aten::eq", dims=[[960, 1], [6000]], types=["long int"] * 2), Made("aten::mul"),  # a mask
-            Made("aten::eq", dims=[[960, 6], [6]], types=["long int"] * 2), Made("aten::nonzero"),
+            Made("aten::eq", dims=[[300, 4, 1], [6000]], types=["long int"] * 2), Made("aten::nonzero"),
+            Made("aten::eq", dims=[[100_000], [1]], types=["long int"] * 2), Made("aten::nonzero"),  # with one number
         ],
     ),
     "gathered-from-columns": case(

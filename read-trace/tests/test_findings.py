@@ -2433,7 +2433,7 @@ def test_nodes_that_run_often_may_be_of_a_jacobian(tmp_path, times, one_by_one):
     """A loss more runs them once more; each output of a layer runs them as often as it has outputs."""
     nodes = on(2, *(backward("Mm", 100 * n, 90, n % 3) for n in range(3 * times)))
     (one,) = [f for f in read(write(tmp_path / "t.json", step(0, 0, 2000), *nodes)).findings if f.slug == "backward-twice"]
-    assert one.seen == f"{3 * times - 3} of {3 * times} nodes per step run again" + f", some {times} times" * one_by_one
+    assert one.seen == f"{3 * times - 3} of {3 * times} nodes per step run again" + f", most of these {times} times" * one_by_one
     assert ("torch.func.jacrev" in one.next) is one_by_one and ("without retain_graph" in one.next) is not one_by_one
 
 
@@ -2452,10 +2452,21 @@ def test_most_layers_run_again_without_a_gradient_not_one_alone(tmp_path):
                                         ((0, 1, 2, 3, 4, 5), three, False)):  # fmt: skip
         events = layers_twice(differentiated, three, again)
         assert ("forward-without-gradient" in found(tmp_path, [step(0, 0, 1000), *events])) is told
-    plain = {"median": 1000, "low": 1000, "high": 1000}
-    facts = read(write(tmp_path / "t.json", step(0, 0, 1000), *layers_twice(), plain_step_us=plain))
-    (one,) = [finding for finding in facts.findings if finding.slug == "forward-without-gradient"]
-    assert one.gain.high == pytest.approx(0.17, abs=0.12) and one.gain.low < 0.17  # of the two layers, with what is between them
+
+
+def test_what_is_ahead_of_trained_layers_may_be_frozen_ones(tmp_path):
+    """Then they cannot go; behind the last trained layer, they are a pass of their own. A backward pass ends such a run."""
+    for differentiated, told in (((0, 1), True), ((2, 3), False)):
+        trace = load(write(tmp_path / "t.json", step(0, 0, 1000), *layers_twice(differentiated)))
+        reading = examine(trace)
+        (one,) = [finding for finding in reading.facts.findings if finding.slug == "forward-without-gradient"]
+        assert (one.gain is not None) is told
+        assert one.gain_unknown_because == (None if told else "trained layers may take what they compute")
+        assert reading.seen[one.slug].evidence.total_us == 170  # two layers, and what is between them
+    node = backward("Addmm", 297, 5, 1)  # between two layers without a gradient, on their thread
+    late = [later(e, 10) if e["ts"] >= 300 else e for e in layers_twice()[:-2]]
+    seen = examine(load(write(tmp_path / "t.json", step(0, 0, 1000), *late, node, backward("Addmm", 600, 30, 2)))).seen
+    assert seen["forward-without-gradient"].evidence.total_us == 160  # without what is between them
 
 
 @pytest.mark.parametrize(("last", "told"), [([16, 2], 2), ([16, 16], 0)])
@@ -2470,9 +2481,10 @@ def test_powers_of_a_matrix_before_a_few_columns_go_with_them(tmp_path, last, to
         seen = reading.seen["product-order"]
         assert len(seen.evidence) == 6
         assert seen.text == (
-            "1 x 16x16 by 16x16, then by 16x2 per step: 4.5 times the operations of the other order; 270.0 µs of CPU time: 90% "
-            "of the steps' time"
+            "1 x 16x16 by 16x16, then by 16x2 per step: 4.5 times the operations of the other order; 1 square ones before them; "
+            "270.0 µs of CPU time: 90% of the steps' time"
         )
+        assert seen.next.startswith("If each of these products takes the result of the one before (powers of a matrix)")
 
 
 def test_a_history_that_is_gone_leaves_the_last_round(tmp_path):

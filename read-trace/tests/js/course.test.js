@@ -57,6 +57,7 @@ test("what is told of an exercise: when it was right, and whether something was 
   const code = text.slice(text.indexOf("const PROGRESS"), text.indexOf("// ---- guesses")),
     of = (state) => ({ guesses: [], skipped: 0, at: 0, ...state }),
     asked = [
+      { right: 1, again: true },
       { right: 1 },
       { right: 2 },
       { right: 1, skipped: 1 },
@@ -71,8 +72,8 @@ test("what is told of an exercise: when it was right, and whether something was 
   const right = "✓ right",
     second = "✓ right the second time",
     so_far = ", as far as answered";
-  assert.deepEqual([...told], [right, second, right + so_far, second + so_far, "seen", "✓ right when it came again"]);
-  assert.deepEqual([...due], [false, true, true, true, true, false]);
+  assert.deepEqual([...told], [right, right, second, right + so_far, second + so_far, "seen", "✓ right when it came again"]);
+  assert.deepEqual([...due], [false, false, true, true, true, true, false]);
 });
 
 test("one of the options, and nothing else", () => {

@@ -4,13 +4,14 @@ from collections import Counter
 from collections.abc import Iterable
 import math
 
+import msgspec
 import numpy as np
 from trace_reader.analysis.replay.edits import GONE, REPLACED, Effect, all_of, dropped, skipped
 from trace_reader.analysis.replay.rounds import Shape, broadcast, made_of
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import inputs_of, shapes_of, shapes_of_first, tensors_of
-from trace_reader.findings.registry import LEAST_SHARE, Seen, finding, listed, of_the_steps, seen_with_time
-from trace_reader.link.trace import Trace
+from trace_reader.findings.registry import LEAST_SHARE, Seen, finding, lies_inside, listed, of_the_steps, seen_with_time
+from trace_reader.link.trace import EVALUATE, Trace
 from trace_reader.model.rows import Rows, among, median, once
 from trace_reader.model.slices import Inputs
 from trace_reader.names.op_names import VIEW_OPS
@@ -312,14 +313,14 @@ def _workers_start_anew(trace: Trace, facts: Facts) -> Seen | None:
     ends = np.flatnonzero(pair & is_behind_a_gap[1:] & (FEW * ops <= median(ops)))
     if not len(ends) or 2 * int(long.sum()) > len(calls):
         return None
-    gaps = before_ns[is_behind_a_gap], calls.start_ns[is_behind_a_gap]
+    gaps = before_ns[ends + 1], calls.start_ns[ends + 1]
     between_us = median(calls.start_ns[ends + 1] - calls.end_ns[ends]) / 1000
     last_us, first_us = median(length_ns[ends]) / 1000, median(length_ns[ends + 1]) / 1000
     seen = (
         f"the call before the gap takes {us(last_us)}, the one behind it {us(first_us)}, the others "
         f"{us(median(length_ns[~long]) / 1000)}; {us(between_us)} between the two"
     )
-    waits = calls.where(long)
+    waits = Rows(calls.slices, np.sort(calls.at[np.concatenate([ends, ends + 1])]))
     share = (path.explained_us(waits) + path.cpu_within_us(track, gaps)) / path.window_us
     return Seen(seen, waits, share=share, effect=Effect(all_of(dropped(waits), skipped(gaps)), kind=GONE))
 
@@ -333,14 +334,16 @@ def _is_of_workers(name: str) -> bool:
     "in training, layers run again without a backward pass",
     "aten::linear or a convolution without a node in the backward pass, with weights of the same shapes as others that have one",
     "In the steps of a training, layers with the shapes of most of those that are trained run without a gradient. It may be a "
-    "validation, a copy of the model (a moving average, an old policy, a target network), or a metric that runs the model again.",
+    "validation, a copy of the model (a moving average, an old policy, a target network), a metric that runs the model again, or "
+    "frozen layers ahead of those that are trained.",
     "If it is a validation: run it every so many steps. If its weights and data stay the same for several steps: keep its "
     "result. If it is for a metric: take the outputs of the training's own pass.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.no_grad.html",
 )
 def _forward_without_gradient(trace: Trace, facts: Facts) -> Seen | None:
     """By shapes: of the weights of differentiated layers, most are also those of layers without a node. What stands between two
-    such layers goes with them.
+    such layers goes with them. A gain is told where each step ends with such a run, and does not begin with one: what a trained
+    layer takes is computed before it.
     """
     if not trace.has_backward or not facts.steps:
         return None
@@ -354,11 +357,14 @@ def _forward_without_gradient(trace: Trace, facts: Facts) -> Seen | None:
     if len(trained) < LEAST_LAYERS or len(trained & alone) < MOST_LAYERS * len(trained):
         return None
     is_again = ~has_node & np.array([shape in trained for shape in weights])
-    spans, calls = [np.zeros(0, np.int64)], 0
+    spans, calls, are_behind = [np.zeros(0, np.int64)], 0, list[bool]()
+    ends_a_run = ops.is_named(lambda name: name.startswith(EVALUATE)) | lies_inside(trace, ops, "^Optimizer")
     for _, one in ops.by(trace.step_at(ops.start_ns), ops.track):
         is_layer, is_one = among(one.at, layers.at), among(one.at, layers.at[is_again])
-        # Runs of such layers: from the first to the last one before a layer that is differentiated.
-        of_run = np.cumsum(is_layer & ~is_one)
+        # Runs of such layers: from the first to the last one before another layer, a backward pass or an optimizer.
+        of_run = np.cumsum((is_layer & ~is_one) | ends_a_run[np.searchsorted(ops.at, one.at)])
+        if (order := is_one[is_layer]).any():
+            are_behind.append(bool(order[-1] and not order[0]))
         for number in once(of_run[is_one]).tolist():
             places = np.flatnonzero(is_one & (of_run == number))
             spans.append(one.at[places[0] : places[-1] + 1])
@@ -366,7 +372,10 @@ def _forward_without_gradient(trace: Trace, facts: Facts) -> Seen | None:
     again = Rows(trace.slices, np.sort(np.concatenate(spans)))
     steps = len(facts.steps)
     words = f"{calls / steps:.3g} of {len(layers) / steps:.3g} layers per step run without a gradient, with the same shapes"
-    return seen_with_time(trace, facts, again, words, Effect(dropped(again), kind=REPLACED))
+    seen = seen_with_time(trace, facts, again, words, Effect(dropped(again), kind=REPLACED))
+    if seen is None or all(are_behind):
+        return seen
+    return msgspec.structs.replace(seen, effect=None, no_effect="trained layers may take what they compute")
 
 
 def _hold(ops: Rows, rows: np.ndarray) -> np.ndarray:

@@ -37,6 +37,7 @@ SMALL_MATRIX = 1 << 16  # elements
 SMALL_PRODUCT = 1 << 12  # elements of the larger matrix: below, calling it takes as long
 MANY_PAIRS = 1 << 16  # differences
 MANY_CHANNELS = 16  # of an image: not those of a first layer
+LEAST_LISTED = 32  # of what each number is compared with
 LEAST_ROWS = 256  # and columns, of what is gathered from its columns
 TRANSPOSES, BESIDE = frozenset(f"aten::{name}" for name in ("transpose", "permute", "movedim", "swapaxes", "mT")), 3  # ops
 NOT_IN_A_TRACE = "how much of it would be gone is not in a trace"
@@ -176,10 +177,8 @@ def _all_with_all(tensors: list[Tensor | None], inputs: Inputs) -> bool:
         both = np.broadcast_shapes(one, other)
     except ValueError:
         return False
-    return (
-        all(n == max(shape) for n, shape in zip(long, (one, other), strict=True))
-        and math.prod(both) == long[0] * long[1] >= MANY_PAIRS
-    )
+    are_vectors = all(n == max(shape) for n, shape in zip(long, (one, other), strict=True))
+    return are_vectors and min(long) >= LEAST_LISTED and math.prod(both) == long[0] * long[1] >= MANY_PAIRS
 
 
 def _columns(tensors: list[Tensor | None], inputs: Inputs) -> bool:

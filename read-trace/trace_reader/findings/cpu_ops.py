@@ -2,6 +2,7 @@
 
 import numpy as np
 from trace_reader.analysis.replay.edits import ONCE, REPLACED, Effect, skipped
+from trace_reader.analysis.replay.places import by_shapes
 from trace_reader.analysis.trace.cpu_time import is_compiling
 from trace_reader.analysis.trace.critical_path import CriticalPath
 from trace_reader.analysis.trace.facts import Facts
@@ -327,7 +328,7 @@ def _uneven_steps(trace: Trace, facts: Facts) -> Seen | None:
         longer[name] = float(by_step[slow]), float(np.median(by_step[1:]))
     seen = f"{facts.steps[slow].name} takes {us(float(times_us[slow]))}, the median step {us(middle_us)}"
     slow_step = trace.steps.where(np.arange(slow, slow + 1))
-    if more := _only_there(every.where(step >= 0), len(trace.steps), slow, 0.5 * (times_us[slow] - middle_us)):
+    if more := _only_there(every.where(step >= 0), by_shapes(trace), len(trace.steps), slow, 0.5 * (times_us[slow] - middle_us)):
         return Seen(f"{seen}; {more}", slow_step, "Look at what that step does and the others do not.", share=0.0)
     name = max(longer, key=lambda name: longer[name][0] - longer[name][1], default="")
     if name and longer[name][0] - longer[name][1] >= 0.5 * (times_us[slow] - middle_us):
@@ -335,14 +336,14 @@ def _uneven_steps(trace: Trace, facts: Facts) -> Seen | None:
     return Seen(seen, slow_step, share=0.0)
 
 
-def _only_there(ops: Rows, steps: int, slow: int, least_us: float) -> str:
-    """Return what one step calls more often than any other, by inputs where these were recorded, where that takes so long; else
-    empty, also where each step has inputs of its own.
+def _only_there(ops: Rows, alike: np.ndarray, steps: int, slow: int, least_us: float) -> str:
+    """Return what one step calls more often than any other, by shapes (`alike`, of each detail) where these were recorded, where
+    that takes so long; else empty, also where each step has inputs of its own.
     """
     if not len(ops):
         return ""
     number, names, has_inputs = np.zeros(len(ops), np.int64), list[str](), list[bool]()
-    for (name, detail), rows in ops.by(ops.name, ops.detail):
+    for (name, detail), rows in ops.by(ops.name, alike[ops.detail]):
         number[np.searchsorted(ops.at, rows.at)] = len(names)
         names.append(ops.slices.names[name])
         has_inputs.append(detail >= 0)
@@ -386,7 +387,7 @@ def _uneven_op(trace: Trace, facts: Facts) -> Seen | None:
         trace.slices, ops.at, own_us=self_us(trace.slices, trace.parent, ops.at), step=trace.step_at(ops.start_ns)
     )  # fmt: skip
     uneven: list[tuple[float, str, Rows, np.ndarray]] = []
-    for (number, detail), rows in every.by(every.name, every.detail):
+    for (number, detail), rows in every.by(every.name, by_shapes(trace)[every.detail]):
         if detail < 0 or len(rows) < FEWEST_CALLS:
             continue
         fast, slow = np.quantile(rows.own_us, [0.1, 0.9])

@@ -36,6 +36,10 @@ OF_CROSS_ATTENTION = (
     "If their input is the same (an encoder's output), compute the keys and values of this cross-attention once, before the "
     "loop, and keep them."
 )
+OF_POWERS = (
+    "If each of these products takes the result of the one before (powers of a matrix), and nothing else uses these results: "
+    "multiply from the other side, so that each product has few columns. torch.linalg.multi_dot chooses the order by itself."
+)
 ROUNDS, MORE_THAN_A_ROUND = 8, 32  # calls; times the rows of the products between them
 
 
@@ -233,11 +237,10 @@ def _growing(lengths: np.ndarray) -> list[list[int]]:
 
 @finding(
     "product-order",
-    "a matrix product with a large result, and right after it one whose result is small again",
+    "two matrix products in a row that would take half the operations or less in the other order",
     "the input shapes of two matmuls (or bmm) in a row: (A B) C",
-    "Judging by the shapes, the first matrix product makes a matrix that is larger than the final result, and takes most of the "
-    "operations. Linear attention is an example, if queries are multiplied by keys before keys are multiplied by values; so are "
-    "powers of an adjacency matrix.",
+    "Judging by the shapes, both products together take more than twice the operations of the other order. Linear attention is "
+    "an example, if queries are multiplied by keys before keys are multiplied by values; so are powers of an adjacency matrix.",
     "If the second product takes the result of the first, and nothing else uses that result, multiply the second matrix by "
     "the third one first, then the first one by that: the result is the same. torch.linalg.multi_dot chooses the order of "
     "several products by itself.",
@@ -277,11 +280,13 @@ def _product_order(trace: Trace, facts: Facts) -> Seen | None:
     told, products = _the_longest(trace, found)
     (words, left), n = told, len(found[told]) / 2 / len(trace.steps)
     more = _and_more(trace, {key: ops[::2] for key, ops in found.items()}, told)
+    seen = f"{n:.3g} x {words} per step: {1 / left:.3g} times the operations of the other order{more}"
     if powers:
         products = Rows(trace.slices, np.sort(np.concatenate([products.at, *powers.values()])))
-    seen = f"{n:.3g} x {words} per step: {1 / left:.3g} times the operations of the other order{more}"
+        seen += f"; {sum(map(len, powers.values())) / len(trace.steps):.3g} square ones before them"
     every = {key: [*ops, *powers.get(key, [])] for key, ops in found.items()}
-    return seen_with_time(trace, facts, products, seen, _partly(trace, every))
+    told_of = seen_with_time(trace, facts, products, seen, _partly(trace, every))
+    return msgspec.structs.replace(told_of, next=OF_POWERS) if told_of is not None and powers else told_of
 
 
 def _times(shape: tuple[int, ...]) -> str:

@@ -222,7 +222,7 @@ def loops(trace: Trace) -> list[Candidate]:
     """Return the same run of ops several times in a row, in a step, on one thread, of the same shapes but for parts that are set
     to a number; runs of the same ops are one place. Kept for the trace that was asked of last: several rules ask.
     """
-    ops, alike = trace.outer_ops, _by_shapes(trace)
+    ops, alike = trace.outer_ops, by_shapes(trace)
     shapes = np.where(ops.is_named(OF_ANY_LENGTH.__contains__), 0, alike[ops.detail] + 1)
     ops = Rows(ops.slices, ops.at, token=distinct(ops.name.astype(np.int64) * (len(alike) + 1) + shapes).which)
     found: dict[tuple[str, ...], list[np.ndarray]] = {}
@@ -241,7 +241,7 @@ def loop_of(trace: Trace, names: tuple[str, ...], runs: Sequence[np.ndarray]) ->
     return Candidate(LOOP, _loop_name(names), Rows(trace.slices, every), _repeats(trace, runs), rounds, names, tuple(runs))
 
 
-def _by_shapes(trace: Trace) -> np.ndarray:
+def by_shapes(trace: Trace) -> np.ndarray:
     """For each of the trace's details the first of the same shapes and types, in whatever strides; -1 for none (the last)."""
     details, first = trace.slices.details, dict[str, int]()
     keys = (f"{one.dims} {one.types}" if isinstance(one, Inputs) else str(n) for n, one in enumerate(details))

@@ -614,6 +614,7 @@ class Timeline {
   }
   measure(panel, i) {
     this.measured = [panel.start[i], panel.end[i]];
+    this.white = null;
     this.onSelect(null, null, this.measured);
     this.draw();
   }
