@@ -280,7 +280,7 @@ def crystals_energy_learnt(device: str, changed: bool) -> Step:
     "through that network, whose gradients are thrown away; detach the drawings (or draw under no_grad)",
     names=r"detach|no_grad|thrown away|discard|(generator|drawer|drawing network)\w*.*(grad|backward)"
     r"|(grad|backward).*(generator|drawer)"
-    r"|unneeded grad|unused grad|requires?_grad|freez",
+    r"|unneeded grad|unused grad|requires?_grad|(?<!gc\.)freez",
     kind="training",
     recorded="step",
     on=("cpu",),
