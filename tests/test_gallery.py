@@ -327,7 +327,7 @@ def test_the_language_models_recordings_are_what_its_page_shows():
     step = facts["train"].usual_step
     assert step is not None
     rest = step.kernels - sum(counts)
-    assert f"{step.kernels:,} in all: {counts[0]:,} in `forward`, {counts[1]} in `loss`, {counts[2]} in" in said
+    assert f"{step.kernels:,} kernels: {counts[0]:,} in `forward`, {counts[1]} in `loss`, {counts[2]} in" in said
     assert f"The other {rest:,} belong to the backward pass, {rest / counts[0]:.1f} for each" in said
     forward, backward = (sum(getattr(train[name], key) for name in ("forward", "loss")) for key in ("gpu_us", "backward_us"))
     assert f"they take {backward / 1000:.1f} ms of GPU time, compared with {forward / 1000:.1f}" in said
