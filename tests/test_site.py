@@ -588,6 +588,7 @@ def test_white_space_is_marked_where_it_is_what_shows_it(folder, opened):
     page.wait_for_function("() => report.panels[0].mask")
     assert {name for name, *_ in page.evaluate(LIT, 0)} == {"aten::addmm"}  # what was guessed lights up
     assert guess(page, "the white space between the ops on the CPU's lane") == "Right, the second time. And then:"
+    assert page.evaluate("report.panels[0].mask") is None  # what the last guess lit
     select = """(name) => { const [panel] = report.panels;
         const found = [...Array(panel.n).keys()].filter((i) => panel.names[panel.name[i]] === name);
         report.timeline.select(panel, found[Math.floor(found.length / 2)]); }"""
@@ -598,6 +599,11 @@ def test_white_space_is_marked_where_it_is_what_shows_it(folder, opened):
     page.evaluate(select, "aten::relu")
     page.keyboard.press("g")
     assert page.inner_text("#details dt >> nth=0") == "no op, call or kernel"
+    page.keyboard.press("m")  # the slice, which is still selected
+    assert page.inner_text("#details dt >> nth=0") == "measured" and page.evaluate("report.timeline.white") is None
+    page.evaluate("report.timeline.show(0, 1000)")  # 1 µs, before it
+    page.keyboard.press("g")
+    assert page.evaluate("(({ white, t0, t1 }) => t0 <= white.from && white.to <= t1)(report.timeline)")
     page.click("#mark")
     yes = r"Yes: no op, call or kernel is on the lane “.+” for [\d.]+ µs, one of \d+ such stretches, [\d.]+ ms together\."
     assert re.fullmatch(yes, page.inner_text("#marked"))
@@ -612,6 +618,11 @@ def test_white_space_is_marked_where_it_is_what_shows_it(folder, opened):
     page.click("canvas", position={"x": x, "y": y})
     page.click("#mark")
     assert page.inner_text("#marked").startswith("Yes: no op, call or kernel is on the lane ")
+    first = """() => { const [panel] = report.panels, { start } = panel.workOf(panel.lanes.find((one) => !one.gpu));
+        return start[1]; }"""
+    at = page.evaluate(first)
+    page.evaluate("report.panels[0].stretch(2)")
+    assert page.evaluate(first) == pytest.approx(2 * at)  # white space goes with what is drawn
     page.click("#explain")
     page.wait_for_selector("#answer", state="visible")
     assert page.inner_text("#said") == "2 of 3 right, 1 skipped."

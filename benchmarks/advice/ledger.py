@@ -502,8 +502,8 @@ Parts of some sets were seen:
 - Of the sixth set, the names of the pairs were seen, but only after the rules had been written.
 - Of the seventh set, the names of three pairs and two lines of a program were seen. No rule was changed after that.
 - Of the eighth set, the names of a dozen pairs were seen.
-- Of the ninth to eleventh set, nothing was seen before they were scored. Of the twelfth, a list of its faults was seen after the
-  last rule had been written, but for what a reviewer of the rules found.
+- Of the ninth to eleventh set, nothing was seen before they were scored. Of the twelfth, a list of its faults was seen. After
+  that, rules were changed only where a reviewer, who had not seen the set, had found them wrong.
 
 The eighth set's pairs on a GPU were recorded and scored late (2026-11-28), after the rules had been corrected with the CPU's
 pairs of the eighth to tenth set in view. The ninth and tenth set have no pairs on a GPU. Then the rules were corrected with the

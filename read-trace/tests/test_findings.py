@@ -27,6 +27,7 @@ from reader_helpers.events import (
 )
 from reader_helpers.played import as_played  # noqa: F401  # in each test of this file
 from trace_reader import analyze, cli, examine, load, read
+from trace_reader.analysis.replay.rounds import made_of
 from trace_reader.analysis.trace.collectives import OF_COLLECTIVES
 from trace_reader.analysis.trace.cpu_time import CpuActivity
 from trace_reader.analysis.trace.critical_path import critical_path, windows
@@ -833,7 +834,7 @@ CASES = {
     ),
     "history-in-each-round": (
         [step(0, 0, 1000), *history()],
-        "per step: 6 x aten::argsort of 10 to 60 rows; 470.0 µs of CPU time with what goes with it",
+        "per step: 6 x aten::argsort of 10 to 60 rows, with what goes with it; 470.0 µs of CPU time: 47% of the steps' time",
         [step(0, 0, 1000), *history((10, 20, 30, 40, 50, 50))],
     ),
     "forward-without-gradient": (
@@ -2411,6 +2412,12 @@ def test_a_constant_of_one_step_may_be_kept_already(tmp_path):
     assert "constants-made-again" in found(tmp_path, [*first[:-1], *constants(220)])
 
 
+def test_a_transpose_turns_the_last_two_dimensions_and_t_reverses_all():
+    turned = {name: made_of(f"aten::{name}", [(2, 3, 4)], []) for name in ("mT", "numpy_T", "relu")}
+    assert turned == {"mT": (2, 4, 3), "numpy_T": (4, 3, 2), "relu": (2, 3, 4)}
+    assert made_of("aten::t", [(3, 4)], []) == (4, 3) and made_of("aten::numpy_T", [(4,)], []) == (4,)
+
+
 def test_of_sines_that_are_constants_one_finding_tells(tmp_path):
     for data, told in ((None, "constants-made-again"), ([64, 1], "sines-in-step")):
         every = found(tmp_path, [step(0, 0, 1000), *(e for n in range(4) for e in constants(150 * n, data=data))])
@@ -2504,7 +2511,9 @@ def test_a_round_of_a_history_begins_behind_the_last_one(tmp_path):
             for n in range(5)]  # fmt: skip
     trace = write(tmp_path / "t.json", step(0, 0, 1000), *ops, plain_step_us={"median": 1000, "low": 1000, "high": 1000})
     (one,) = [f for f in read(trace).findings if f.slug == "history-in-each-round"]
-    assert one.seen == "per step: 6 x aten::sort of 10 to 60 rows; 375.0 µs of CPU time with what goes with it"
+    assert one.seen == (
+        "per step: 6 x aten::sort of 10 to 60 rows, with what goes with it; 375.0 µs of CPU time: 38% of the steps' time"
+    )
     assert one.gain.high == pytest.approx(9 * 0.025 + 5 * 0.02)
 
 
@@ -2519,7 +2528,7 @@ def test_calls_of_a_metric_are_counted_for_all_steps(tmp_path):
     events = [step(0, 0, 1000), *history(), step(1, 1000, 1100)]
     events += [later(e, 1000) for e in history((10, 20, 30, 40, 50, 60, 70))]
     assert found(tmp_path, events)["history-in-each-round"].startswith(
-        "per step: 3 x aten::argsort of 10 to 60 rows, 3.5 x aten::argsort of 10 to 70 rows; "
+        "per step: 3 x aten::argsort of 10 to 60 rows, 3.5 x aten::argsort of 10 to 70 rows, with what goes with it; "
     )
 
 

@@ -1,4 +1,6 @@
-"""Work that is done again: constants made anew, a history that each round goes over, workers that start anew."""
+"""Work that is done again: constants made anew, a history that each round goes over, workers that start anew, layers that run
+again without a gradient.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,7 +12,7 @@ from trace_reader.analysis.replay.edits import GONE, REPLACED, Effect, all_of, d
 from trace_reader.analysis.replay.rounds import Shape, broadcast, made_of
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import inputs_of, shapes_of, shapes_of_first, tensors_of
-from trace_reader.findings.registry import LEAST_SHARE, Seen, finding, lies_inside, listed, of_the_steps, seen_with_time
+from trace_reader.findings.registry import Seen, finding, lies_inside, listed, seen_with_time
 from trace_reader.link.trace import EVALUATE, Trace
 from trace_reader.model.rows import Rows, among, median, once
 from trace_reader.model.slices import Inputs
@@ -105,7 +107,7 @@ def _constant_chains(trace: Trace) -> list[list[int]]:
 
 def _runs_of_constants(trace: Trace, differentiated: set[int], taken_elsewhere: frozenset[Shape]) -> list[list[int]]:
     found: list[list[int]] = []
-    ops = trace.outer_ops.where(trace.step_at(trace.outer_ops.start_ns) >= 0)
+    ops = trace.outer_ops
     for _, one in ops.by(trace.step_at(ops.start_ns), ops.track):
         rows, names = one.at.tolist(), one.names
         place = 0
@@ -139,11 +141,11 @@ class _Constants:
         name, inputs = self.trace.slices.names[self.trace.slices.name[row]], inputs_of(self.trace.slices, row)
         taken, following = _tensors(self.trace, row), _tensors(self.trace, after)
         begins, is_view = name in FACTORIES or name in FILLED, name in VIEW_OPS
-        if name in RANDOM or inputs is None or _takes_a_number_of_the_program(inputs) or not (taken or begins):
+        if name in RANDOM or inputs is None or _takes_of_the_program(inputs) or not (taken or begins):
             return False
         # The table of a lookup is the same each time, too, but for training.
         wanted = Counter(taken[1:] if name == LOOKUP and not self.trace.has_backward else taken)
-        if not self._has((wanted - self.made).elements()):
+        if not self._take_views((wanted - self.made).elements()):
             return False
         if not is_view:
             self.made -= Counter({shape: n for shape, n in (wanted & self.made).items() if shape in self.taken_elsewhere})
@@ -156,8 +158,8 @@ class _Constants:
             self.made[result or broadcast(*taken) or taken[0]] += 1
         return True
 
-    def _has(self, shapes: Iterable[Shape]) -> bool:
-        """Return whether a view can have each of these shapes, or a vector; each is taken once."""
+    def _take_views(self, shapes: Iterable[Shape]) -> bool:
+        """Take a view for each of these shapes, or a vector; whether there was one for each."""
         for shape in shapes:
             if self.viewed[math.prod(shape)]:
                 self.viewed[math.prod(shape)] -= 1
@@ -168,7 +170,7 @@ class _Constants:
         return True
 
 
-def _takes_a_number_of_the_program(inputs: Inputs) -> bool:
+def _takes_of_the_program(inputs: Inputs) -> bool:
     """Return whether an op takes a tensor of one number, which Python's numbers are not (double, long int), or one of a type that
     is not known.
     """
@@ -201,11 +203,10 @@ def _history_in_each_round(trace: Trace, facts: Facts) -> Seen | None:
     call what was collected is joined. Ops of a round count from the first that takes so many, or a list of so many parts, to the
     last; not in the first round, in which the model takes as many.
     """
-    path = facts.critical_path
-    if path is None or not facts.steps or not OF_METRICS.intersection(trace.op_names):
+    if not facts.steps or not OF_METRICS.intersection(trace.op_names):
         return None
     told, rounds, before_the_last = Counter[str](), list[np.ndarray](), list[np.ndarray]()
-    outer = trace.outer_ops.where(trace.step_at(trace.outer_ops.start_ns) >= 0)
+    outer = trace.outer_ops
     for _, one in outer.by(trace.step_at(outer.start_ns), outer.track):
         if (grows := _what_grows(trace, one)) is None:
             continue
@@ -220,13 +221,8 @@ def _history_in_each_round(trace: Trace, facts: Facts) -> Seen | None:
     if not rounds:
         return None
     every, gone = (Rows(trace.slices, np.sort(np.concatenate(some))) for some in (rounds, before_the_last))
-    work = trace.launched_in(every)
-    share = path.explained_us(Rows(trace.slices, np.sort(np.append(every.at, work.at)))) / path.window_us
-    if max(share, of_the_steps(trace, every)) < LEAST_SHARE:
-        return None
     words = listed(f"{calls / len(facts.steps):.3g} x {what}" for what, calls in told.items())
-    seen = f"per step: {words}; {us(every.total_us / len(facts.steps))} of CPU time with what goes with it"
-    return Seen(seen, every, share=share, effect=Effect(dropped(gone), kind=GONE))
+    return seen_with_time(trace, facts, every, f"per step: {words}, with what goes with it", Effect(dropped(gone), kind=GONE))
 
 
 def _rows_of(trace: Trace, row: int) -> int:
