@@ -890,6 +890,18 @@ def test_gradients_that_the_optimizer_cannot_have_used(tmp_path, made, seen):
     assert seen in said if seen else said is None
 
 
+@pytest.mark.parametrize(("scaled", "made", "told"), [("addcmul_", 4, True), ("addcmul_", 2, False), ("sub_", 4, False)])
+def test_adam_multiplies_twice_for_each_parameter_that_it_changes(tmp_path, scaled, made, told):
+    """Of two parameters: mul_ four times, addcdiv_ twice. Of another optimizer each mul_ may change one of its own."""
+    names = ["mul_", "mul_", scaled, "addcdiv_"] * 2
+    updates = [op(f"aten::{name}", 705 + 20 * n, 15) for n, name in enumerate(names)]
+    seen = found(tmp_path, [step(0, 0, 1000), *trained(gradients=made, updates=0), *updates])
+    assert ("gradients-nobody-uses" in seen) is told
+    if told:
+        words = "the gradients of 4 parameters are computed in a step, of which the optimizer uses 2 at most; "
+        assert seen["gradients-nobody-uses"].startswith(words)
+
+
 def test_gradients_of_two_losses_and_of_two_optimizers_are_not_told(tmp_path):
     once = trained(gradients=4, updates=1)
     assert "gradients-nobody-uses" in found(tmp_path, [step(0, 0, 1000), *once])
@@ -2484,6 +2496,9 @@ def test_powers_of_a_matrix_before_a_few_columns_go_with_them(tmp_path, last, to
     events = [step(0, 0, 300), *products, step(1, 300, 300), *(later(e, 300) for e in products)]
     reading = examine(load(write(tmp_path / "t.json", *events)))
     assert ("product-order" in reading.seen) is (told > 0)
+    trace_of_it = shaped("aten::diagonal", 292, 5, [16, 16])
+    used = [*events, trace_of_it, later(trace_of_it, 300)]  # the square is asked for itself
+    assert "product-order" not in found(tmp_path, used)
     if told:
         seen = reading.seen["product-order"]
         assert len(seen.evidence) == 6

@@ -33,6 +33,7 @@ ONE_BY_ONE = frozenset(["SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adagrad", "RM
 ACCUMULATES = "torch::autograd::AccumulateGrad"
 LEAST_UNUSED = 0.25  # of the gradients, that the optimizer cannot have used
 FUSED_OF_FOREACH = 0.3  # of the GPU's time of such a one, at best: it reads and writes all of them once, not several times
+TWICE_IN_ADAM = frozenset(["aten::mul_", "aten::add_"])
 
 
 @finding(
@@ -147,23 +148,27 @@ def _gradients_nobody_uses(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _most_updated(trace: Trace, steps: Rows, by_chunks: bool) -> float:
-    """Return how many parameters (or chunks of them) the optimizer's steps change at most."""
+    """Return how many parameters (or chunks of them) the optimizer's steps change at most. Adam has one addcmul_ and one addcdiv_
+    for each, and may multiply and add twice.
+    """
     slices = trace.slices
     is_step = np.zeros(len(slices), bool)
     is_step[steps.at] = True
     ops = trace.ops.where(trace.ops.is_named(lambda name: name.startswith("aten::")))
     ops = Rows(slices, outermost(slices, ops.at[innermost(slices, trace.parent, ops.at, is_step) >= 0]))
-    most = 0.0
+    changed: dict[str, float] = {}
     for name, rows in ops.by_name():
         if name.startswith(("aten::_foreach", "aten::_fused")):
             blocks = [
                 one.detail.grid[0] for one in trace.launched_in(rows) if isinstance(one.detail, Footprint) and one.detail.grid
             ]
-            most = max(most, float(sum(blocks)))
+            changed[name] = float(sum(blocks))
         elif by_chunks:
-            most = max(
-                most, sum(math.ceil(math.prod(shape) / CHUNK) for row in rows.at.tolist() for shape in shapes_of(slices, row)[:1])
-            )
+            firsts = (shape for row in rows.at.tolist() for shape in shapes_of(slices, row)[:1])
+            changed[name] = float(sum(math.ceil(math.prod(shape) / CHUNK) for shape in firsts))
         else:
-            most = max(most, float(len(rows)))
-    return most
+            changed[name] = float(len(rows))
+    by_adam = changed.get("aten::addcdiv_", 0.0)
+    if by_adam and changed.get("aten::addcmul_") == by_adam:
+        changed = {name: n for name, n in changed.items() if name not in TWICE_IN_ADAM or n != 2 * by_adam}
+    return max(changed.values(), default=0.0)

@@ -248,8 +248,8 @@ def _growing(lengths: np.ndarray) -> list[list[int]]:
 )
 def _product_order(trace: Trace, facts: Facts) -> Seen | None:
     """By shapes: of two products in a row, views and a number's multiplication between them, in the order with fewer operations
-    there are FEWER times less. Not where another op of the step takes what has the first product's shape, unless one of its
-    factors has that, too (a power of a square matrix): it may be that one. Powers before it go with it.
+    there are FEWER times less. Not where another op of the step takes what has the first product's shape: it may be that one.
+    Where one of its factors has that, too (a power of a square matrix), products may take it. Powers before it go with it.
     """
     found, powers, outer = Groups(), Groups(), trace.outer_ops
     if not CHAINED.intersection(trace.op_names):
@@ -268,7 +268,7 @@ def _product_order(trace: Trace, facts: Facts) -> Seen | None:
         taken = {shape for at, row in enumerate(one.at.tolist()) if at not in of_pairs for shape in shapes_of(trace.slices, row)}
         for at, after, left in pairs if pairs else ():
             first, second = (shapes_of(trace.slices, int(one.at[place])) for place in (at, after))
-            if (made := _product(*first)) not in taken or made in first:
+            if (made := _product(*first)) not in taken or (made in first and made not in _taken_behind(trace, int(one.at[at]))):
                 words = f"{_times(first[0])} by {_times(first[1])}, then by {_times(second[1 - (second[1] == made)])}"
                 found.setdefault((words, left), []).extend([int(one.at[at]), int(one.at[after])])
                 before = at - 1
@@ -287,6 +287,14 @@ def _product_order(trace: Trace, facts: Facts) -> Seen | None:
     every = {key: [*ops, *powers.get(key, [])] for key, ops in found.items()}
     told_of = seen_with_time(trace, facts, products, seen, _partly(trace, every))
     return msgspec.structs.replace(told_of, next=OF_POWERS) if told_of is not None and powers else told_of
+
+
+def _taken_behind(trace: Trace, row: int) -> set[tuple[int, ...]]:
+    """Return the shapes of what other ops than products, views among them, take behind this one in its step, on its thread."""
+    slices, ops = trace.slices, trace.outer_ops
+    step = trace.step_at(slices.start_ns[[row]])[0]
+    ops = ops.where((ops.at > row) & (ops.track == slices.track[row]) & ~ops.is_named(CHAINED.__contains__))
+    return {shape for one in ops.at[trace.step_at(ops.start_ns) == step].tolist() for shape in shapes_of(slices, one)}
 
 
 def _times(shape: tuple[int, ...]) -> str:
