@@ -40,7 +40,8 @@ MOST_TRACES = 3  # on a page: the exercise's own, and those that it is compared 
 class Question:
     """One field of a page: choose one of `options`, or type a number, which may be off by the share `within`. `why`: of each
     option that is wrong, why, or of any number; empty where that is not told. `seen`: of each option, what the trace has of it,
-    which tells nothing of the right one; `slices`: the names of these slices.
+    which tells nothing of the right one; `slices`: the names of these slices. Or `mark` what shows it in the trace: `right` says
+    what that is.
     """
 
     ask: str
@@ -51,6 +52,7 @@ class Question:
     why: tuple[str, ...] = ()
     seen: tuple[str, ...] = ()
     slices: tuple[tuple[str, ...], ...] = ()
+    mark: bool = False
 
 
 @dataclass(frozen=True)
@@ -262,8 +264,10 @@ def _where(facts: Facts) -> str:
 
 def _of_book(exercise: book.Exercise) -> Exercise:
     facts = recording(exercise.recorded[0]).facts
-    choices = [exercise.limits, *([exercise.shows] if exercise.shows is not None else [])]
-    questions = [_asked(choice, facts) for choice in choices]
+    questions, choices = [_asked(exercise.limits, facts)], [exercise.limits]
+    if exercise.shows is not None:  # on a page it is marked, not chosen: one has to find it
+        questions.append(Question(exercise.shows.ask, exercise.shows.answer, mark=True))
+        choices.append(exercise.shows)
     where = "" if exercise.kind == "case" else f" (On {_where(facts)}; the command above says what it is on yours.)"
     asked = zip(questions, choices, strict=True)
     answer = "\n".join(f"- {one.ask} **{one.right}**{where if choice.bounds else ''}" for one, choice in asked)

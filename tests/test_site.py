@@ -282,6 +282,35 @@ def explained(page):
     page.wait_for_selector("#answer", state="visible")
 
 
+RIGHT_MARK = """() => { const found = exercise.lit(), { spans } = report.timeline, { white, late } = exercise.data;
+    report.timeline.light(null);
+    for (const [k, panel] of report.panels.entries()) {
+        const [first] = found[k];
+        if (first !== undefined) { report.timeline.select(panel, first); return; }
+        const inside = (at) => spans.some(([n, from, to]) => n === k && from <= at && at <= to);
+        if (white) for (const lane of panel.lanes.filter((one) => Boolean(one.gpu) === (white === "gpu"))) {
+            const { start, end } = panel.workOf(lane);
+            const isOne = (n) => start[n] > end[n - 1] && inside((start[n] + end[n - 1]) / 2 - panel.shift);
+            const n = [...start.keys()].find((at) => at && isOne(at));
+            if (n !== undefined) { report.timeline.selectWhite(panel, lane, [end[n - 1], start[n]]); return; } }
+        else for (let i = 0; i < panel.n; i++)
+            if (inside((panel.start[i] + panel.end[i]) / 2 - panel.shift) && /^(nccl|gloo):/.test(panel.names[panel.name[i]])) {
+                report.timeline.select(panel, i); return; }
+    } }"""
+
+
+def mark_rightly(page):
+    """Mark what an exercise's question for a mark asks for, and return what is said."""
+    page.wait_for_function("() => exercise.report")
+    page.evaluate(RIGHT_MARK)
+    page.click("#mark")
+    return page.inner_text("#said")
+
+
+def ask_again(page, number):
+    page.evaluate("(number) => { exercise.guesses[number] = []; exercise.ask(number); }", number)
+
+
 SELECT_FIRST = "Select a slice or white space first: click it, or use the arrow keys, and G for the white space behind a slice."
 MARK = " Mark what shows it, or read why."
 
@@ -292,6 +321,10 @@ def test_a_right_guess_shows_the_recording_and_the_explanation_lights_its_slices
     for item in (one for one in every() if one.part == part and one.traces):
         page = opened(folder / item.file, wait="html[data-asked]")
         for check in item.questions:
+            if check.mark:
+                said = mark_rightly(page)
+                assert said.startswith("Right: "), (item.file, said)
+                continue
             said = guess(page, check.right if check.options else f"{check.right:,} {check.unit}")
             assert said.removesuffix(MARK).removesuffix(" And then:") == "Right.", (item.file, said)
         page.wait_for_selector("html[data-ready]", state="attached")
@@ -571,28 +604,49 @@ def test_a_case_asks_for_cause_proof_and_gain(folder, opened):
     assert guess(page, "nearly all") == "Not that. Look at the trace, and guess again."
     said = "Not this time: a third. nvjet GEMM, sixteen a step, takes 181 µs of the GPU's 567. And then:"
     assert guess(page, "a tenth") == said
-    assert guess(page, "bfloat16_copy") == "Right. And then:"
+    assert page.inner_text("legend") == "Which slices take most of the GPU's time?"
+    assert page.locator(".option").count() == 0 and page.is_visible("#mark")  # the trace has them, no list
+    told = mark_rightly(page)
+    assert re.fullmatch(r"Right: it is one of \d+ that do, [\d.]+ ms together\. And then:", told)
     assert page.inner_text("legend").startswith("The change: weights converted once, not at each use.")
-    assert guess(page, "2") == f"Right.{MARK}"
+    assert page.is_hidden("#marking")
+    assert guess(page, "2") == "Right."
     explained(page)
+    assert page.inner_text("#said") == "2 of 3 right."
     assert "made a step 2.23 times as fast, measured without the profiler on NVIDIA H200" in page.inner_text("#answer")
     assert {name for name, *_ in page.evaluate(LIT, 0)} and page.inner_text(".finding code") == "dtype-conversions"
+
+
+def test_a_mark_that_does_not_show_it_counts_as_a_guess(folder, opened):
+    page = opened(folder / "case_23.html", wait="html[data-asked]")
+    select = """([number, name]) => { const panel = report.panels[number];
+        report.timeline.select(panel, [...Array(panel.n).keys()].find((i) => panel.names[panel.name[i]].includes(name))); }"""
+    assert guess(page, "a third") == "Right. And then:"
+    page.wait_for_function("() => exercise.report")
+    assert page.is_disabled("#mark")
+    for name in ("nvjet", "cuLaunchKernelEx"):
+        page.evaluate(select, [0, name])
+        page.click("#mark")
+        assert page.inner_text("#marked").startswith("Not this one: ")
+    said = page.inner_text("#said")
+    assert re.fullmatch(r"Not this one: \d+ \S cuLaunchKernelEx take [\d.]+ .s; what shows it is on the lane “.+”\. "
+                        r"It is this: bfloat16_copy\. And then:", said), said  # fmt: skip
+    assert guess(page, "2") == "Right."
+    explained(page)
+    assert page.inner_text("#said") == "2 of 3 right."
+    page.goto((folder / "index.html").as_uri())
+    assert page.locator("a[data-exercise='case_23.html'] + .state").text_content() == "seen"
 
 
 def test_white_space_is_marked_where_it_is_what_shows_it(folder, opened):
     page = opened(folder / "case_24.html", wait="html[data-asked]")
     assert guess(page, "0.16 ms") == "Right. And then:"
     page.wait_for_function("() => exercise.report")
-    said = guess(page, "aten::addmm, the longest op of those on the CPU's lane")
-    assert said == "Not that. aten::addmm, 16 times: 859.0 µs of a step's 5.94 ms (14%). Look at the trace, and guess again."
-    page.wait_for_function("() => report.panels[0].mask")
-    assert {name for name, *_ in page.evaluate(LIT, 0)} == {"aten::addmm"}  # what was guessed lights up
-    assert guess(page, "the white space between the ops on the CPU's lane") == "Right, the second time. And then:"
-    assert page.evaluate("report.panels[0].mask") is None  # what the last guess lit
     select = """(name) => { const [panel] = report.panels;
         const found = [...Array(panel.n).keys()].filter((i) => panel.names[panel.name[i]] === name);
         report.timeline.select(panel, found[Math.floor(found.length / 2)]); }"""
     for wrong in ("cudaDeviceSynchronize", "aten::relu", "aten::addmm"):
+        ask_again(page, 1)
         page.evaluate(select, wrong)
         page.click("#mark")
         assert page.inner_text("#marked").startswith("Not this one: "), wrong
@@ -607,7 +661,9 @@ def test_white_space_is_marked_where_it_is_what_shows_it(folder, opened):
     page.click("#mark")
     yes = r"Yes: no op, call or kernel is on the lane “.+” for [\d.]+ µs, one of \d+ such stretches, [\d.]+ ms together\."
     assert re.fullmatch(yes, page.inner_text("#marked"))
+    assert page.inner_text("#said").startswith("Right, the second time: no op, call or kernel is on the lane ")
     # The same with the mouse.
+    ask_again(page, 1)
     where = """() => { const [panel] = report.panels, { timeline } = report;
         const lane = panel.lanes.find((one) => !one.gpu), { start, end } = panel.workOf(lane);
         const at = start.findIndex((moment, n) => n && moment - end[n - 1] > 1e5);
@@ -629,12 +685,12 @@ def test_white_space_is_marked_where_it_is_what_shows_it(folder, opened):
     assert re.fullmatch(r"\d+ stretches of time lit", page.inner_text("#found"))
     page.goto((folder / "index.html").as_uri())
     state = page.locator("a[data-exercise='case_24.html'] + .state").text_content()
-    assert state == "✓ right the second time, as far as answered"
+    assert state == "✓ right, as far as answered"
 
 
 def test_white_space_shows_nothing_where_slices_do(folder, opened):
     page = opened(folder / "case_23.html", wait="html[data-asked]")
-    page.click("#open")
+    guess(page, "a third")
     page.wait_for_function("() => exercise.report")
     page.keyboard.press("g")  # nothing is selected
     assert page.is_disabled("#mark")
@@ -648,9 +704,10 @@ def test_white_space_shows_nothing_where_slices_do(folder, opened):
 
 def test_white_space_of_the_gpu_can_be_what_shows_it(folder, opened):
     page = opened(folder / "case_27.html", wait="html[data-asked]")
-    page.click("#open")
+    guess(page, "11 ms")
     page.wait_for_function("() => exercise.report")
     for is_gpu, said in ((True, "Yes: no op, call or kernel is on the lane "), (False, "Not this one: no op, call or kernel is")):
+        ask_again(page, 1)
         mark_white(page, 0, is_gpu)
         assert page.inner_text("#marked").startswith(said)
     explained(page)
@@ -672,9 +729,11 @@ def mark_white(page, panel, is_gpu):
 
 def test_of_a_job_the_collective_that_waits_shows_it_and_what_the_late_rank_does_meanwhile(folder, opened):
     page = opened(folder / "case_30.html", wait="html[data-asked]")
-    page.click("#open")
+    (case,) = (one for one in every() if one.file == "case_30.html")
+    guess(page, case.questions[0].right)
     page.wait_for_function("() => exercise.report")
     for panel, is_gpu in itertools.product((0, 1), (True, False)):
+        ask_again(page, 1)
         mark_white(page, panel, is_gpu)
         assert page.inner_text("#marked").startswith("Not this one: no op, call or kernel is on the lane ")
     late = page.evaluate("exercise.data.late")
@@ -685,6 +744,7 @@ def test_of_a_job_the_collective_that_waits_shows_it_and_what_the_late_rank_does
         return [at.find(inside), at.find((i) => !inside(i))]; }"""
     for panel in (late, 1 - late):
         for found, is_right in zip(page.evaluate(in_span, panel), (panel == late, False), strict=True):
+            ask_again(page, 1)
             page.evaluate("([number, i]) => report.timeline.select(report.panels[number], i)", [panel, found])
             page.click("#mark")
             assert page.inner_text("#marked").startswith("Yes: " if is_right else "Not this one: ")

@@ -148,6 +148,7 @@ function valueOf(question, typed) {
 
 // Whether a guess is right; null if it cannot be told.
 function judge(question, typed) {
+  if (question.mark) return typed === question.right;
   if (question.options.length) return question.options.includes(typed) ? typed === question.right : null;
   const value = valueOf(question, typed);
   if (value === null) return null;
@@ -249,7 +250,7 @@ class Exercise {
       button.addEventListener("click", () => this.guess(option));
       set.append(button);
     }
-    if (!options.length) {
+    if (!options.length && !this.question.mark) {
       const label = element("label", "", { htmlFor: "typed" }),
         field = element("input", undefined, { id: "typed", type: "text", autocomplete: "off", required: true });
       label.append(element("span", `a number${unit ? `, in ${unit}` : ""}`, { className: "hidden" }));
@@ -258,6 +259,15 @@ class Exercise {
       set.append(line);
     }
     this.form.replaceChildren(set);
+    this.showMarking();
+  }
+  // Of a question that a mark answers; of an exercise without one, also beside and behind its questions.
+  get takesMarks() {
+    const { questions, lights, marked } = this.data;
+    return questions.some((one) => one.mark) ? this.question.mark && !this.isClosed : marked && lights.length > 0;
+  }
+  showMarking() {
+    document.getElementById("marking").hidden = !this.report || this.explained || !this.takesMarks;
   }
   guess(typed) {
     const { question } = this,
@@ -313,10 +323,12 @@ class Exercise {
     }
     this.close();
     document.getElementById("explain").classList.add("go");
-    if (this.data.marked && this.data.lights.length) this.said.textContent += " Mark what shows it, or read why.";
+    this.showMarking();
+    if (this.takesMarks) this.said.textContent += " Mark what shows it, or read why.";
   }
   // The last question stays, of several options with the right one.
   close() {
+    this.isClosed = true;
     for (const button of this.form.querySelectorAll("button")) {
       if (button.textContent === this.question.right) button.classList.add("hit");
       button.disabled = true;
@@ -334,7 +346,7 @@ class Exercise {
     document.getElementById("explain").textContent = "explain it";
     this.looking = start().then(() => {
       this.report = window.report;
-      if (!this.explained) document.getElementById("marking").hidden = !this.data.marked || !this.data.lights.length;
+      this.showMarking();
       for (const panel of this.report.panels) if (panel.folded) this.report.timeline.toggle(); // a job's next rank: slices to select
       this.report.timeline.light(null);
       this.report.onSelect = () => {
@@ -360,9 +372,8 @@ class Exercise {
       this.markWhite(white);
       return;
     }
-    const told = document.getElementById("marked"),
-      [panel, slice] = timeline.selected;
-    const number = this.report.panels.indexOf(panel),
+    const [panel, slice] = timeline.selected,
+      number = this.report.panels.indexOf(panel),
       found = this.lit()[number],
       total = [...found].reduce((sum, i) => sum + (panel.isInside(i) ? 0 : panel.duration[i]), 0),
       middle = (panel.start[slice] + panel.end[slice]) / 2 - panel.shift,
@@ -385,9 +396,19 @@ class Exercise {
       : found.size > 1
         ? `it is one of ${found.size.toLocaleString("en")} that do, ${duration(total)} together`
         : `it does, in ${duration(total)}`;
-    told.textContent = hit
-      ? `Yes: ${inSpan && !found.size ? "it lies where it shows" : many}.`
-      : `Not this one${this.why(panel, slice, found)} Look again, or read why.`;
+    this.marked(hit, hit ? (inSpan && !found.size ? "it lies where it shows" : many) : this.why(panel, slice, found));
+  }
+  // What a mark comes to, in words. It answers a question for one, at the second try at last.
+  marked(hit, words) {
+    const told = document.getElementById("marked"),
+      own = this.guesses[this.asked],
+      isAnswer = this.question.mark && !this.isClosed;
+    if (isAnswer) own.push(hit ? this.question.right : words);
+    told.textContent = hit ? `Yes: ${words}.` : `Not this one: ${words}. Look again, or read why.`;
+    if (!isAnswer || (!hit && own.length === 1)) return;
+    const second = own.length > 1 ? ", the second time" : "";
+    this.said.textContent = hit ? `Right${second}: ${words}.` : `Not this one: ${words}. It is this: ${this.question.right}.`;
+    this.goOn();
   }
   // White space shows it where that is what shows it: the time in which no work is on a lane of the CPU, or of the GPU.
   markWhite({ panel, lane, from, to }) {
@@ -403,9 +424,8 @@ class Exercise {
       isInOne = own.some(([, start, end]) => start <= middle && middle <= end),
       hit = this.data.white === (lane.gpu ? "gpu" : "cpu") && own.length > 0 && (isInOne || to - from >= shortest),
       elsewhere = found.size ? "; what shows it is a slice" : "";
-    document.getElementById("marked").textContent = hit
-      ? `Yes: ${here}, one of ${own.length.toLocaleString("en")} such stretches, ${duration(total)} together.`
-      : `Not this one: ${here}${elsewhere}. Look again, or read why.`;
+    const stretches = `one of ${own.length.toLocaleString("en")} such stretches, ${duration(total)} together`;
+    this.marked(hit, hit ? `${here}, ${stretches}` : `${here}${elsewhere}`);
   }
   // What the recording has of a slice that does not show it, and on which lane something does.
   why(panel, slice, found) {
@@ -417,7 +437,7 @@ class Exercise {
     const [first] = found;
     const elsewhere = first !== undefined && panel.laneOf(first) !== panel.laneOf(slice);
     const lane = elsewhere ? `; what shows it is on the lane “${panel.laneOf(first).label}”` : "";
-    return `: ${many} ${duration(total)}${lane}.`;
+    return `${many} ${duration(total)}${lane}`;
   }
   async explain() {
     const { questions, exercise } = this.data;
@@ -438,8 +458,9 @@ class Exercise {
     this.close();
     const answer = document.getElementById("answer");
     answer.hidden = false;
-    for (const id of ["explain", "marking"]) document.getElementById(id).hidden = true;
-    const scales = questions.flatMap((own, n) => (own.options.length ? [] : [scale(own, this.guesses[n])]));
+    document.getElementById("explain").hidden = true;
+    this.showMarking();
+    const scales = questions.flatMap((own, n) => (own.options.length || own.mark ? [] : [scale(own, this.guesses[n])]));
     document.getElementById("scale").replaceChildren(...scales);
     if (this.report) {
       if (this.data.lights.length) this.report.keep(document.querySelector("button.lights"), this.data.lights[0]);
