@@ -228,6 +228,26 @@ def top(experts, start=5, name="aten::topk", dim="-1"):
     return op(name, start, 20, **{"Input Dims": [[32, experts], [], [], [], []], **values})
 
 
+def cut(name, ts, before, *after):
+    """Views, one of the other, that take a part of a tensor, as `x[...]` records them."""
+    events = []
+    for n, left in enumerate(after):
+        size = {"Input Dims": [before, [], [], []], "Input type": ["float", "ScalarList", "ScalarList", ""]}
+        events += [shaped(name, ts + 4 * n, 3, before), op("aten::as_strided", ts + 4 * n + 1, 1, **size,
+                   **{"Concrete Inputs": ["", str(left), "[1]", "0"]})]  # fmt: skip
+        before = left
+    return events
+
+
+def normalized(*dims, made=("aten::div", "aten::sub")):
+    """A picture that is made float, normalized and cropped, and then a layer of what is left of it."""
+    events = [op("aten::to", 5, 100, **{"Input Dims": [list(dims), []], "Input type": ["unsigned char", "Scalar"],
+                                        "Concrete Inputs": ["", "6"]})]  # fmt: skip
+    events += [shaped(name, 110 + 100 * n, 100, list(dims), [dims[1], 1, 1]) for n, name in enumerate(made)]
+    return [*events, *cut("aten::slice", 320, list(dims), [*dims[:-2], 8, 32], [*dims[:-2], 8, 8]),
+            shaped("aten::conv2d", 340, 50, [*dims[:-2], 8, 8], [4, dims[-3], 3, 3])]  # fmt: skip
+
+
 EXPERTS = [op("aten::scatter_", 30, 5), *(e for n in range(1, 5) for e in expert(n, 16))]
 WEIGHTED = shaped("aten::mul", 510, 20, [32, 4, 16], [32, 4, 1])
 
@@ -729,6 +749,12 @@ CASES = {
         "59% of the steps' time",
         [step(0, 0, 1000), shaped("aten::matmul", 5, 290, [2, 100, 8], [2, 8, 100]),
          shaped("aten::softmax", 300, 5, [2, 100, 100]), shaped("aten::matmul", 310, 300, [2, 100, 100], [2, 100, 8])],
+    ),
+    "cut-afterwards": (
+        [step(0, 0, 1000), *normalized(2, 3, 32, 32)],
+        "3 ops per step make all of a tensor, of which 2x3x8x8 of 2x3x32x32 is taken (6.2%); 300.0 µs of CPU time: 30% of the "
+        "steps' time",
+        [step(0, 0, 1000), *normalized(2, 3, 8, 8)],
     ),
     "experts-on-all-tokens": (
         [step(0, 0, 1000), top(4), *EXPERTS, WEIGHTED],
@@ -2486,6 +2512,66 @@ def test_what_is_ahead_of_trained_layers_may_be_frozen_ones(tmp_path):
     late = [later(e, 10) if e["ts"] >= 300 else e for e in layers_twice()[:-2]]
     seen = examine(load(write(tmp_path / "t.json", step(0, 0, 1000), *late, node, backward("Addmm", 600, 30, 2)))).seen
     assert seen["forward-without-gradient"].evidence.total_us == 160  # without what is between them
+
+
+PICTURE = [2, 3, 32, 32]
+
+
+@pytest.mark.parametrize(
+    ("also", "told"),
+    [
+        (shaped("aten::max_pool2d", 500, 20, [2, 3, 8, 8]), True),  # of what is cut
+        (shaped("aten::max_pool2d", 500, 20, PICTURE), False),  # of the whole
+        (shaped("aten::mul_", 336, 2, [2, 3, 8, 8], [1]), False),  # a part of the whole is written
+        (shaped("aten::abs", 1, 2, PICTURE), False),  # the program has such a tensor, which may be what a step leaves to the next
+    ],
+)
+def test_nothing_else_takes_what_is_cut_afterwards(tmp_path, also, told):
+    events = sorted([step(0, 0, 1000), *normalized(*PICTURE), also], key=lambda e: e["ts"])
+    assert ("cut-afterwards" in found(tmp_path, events)) is told
+
+
+def test_another_op_may_make_such_a_tensor_anew(tmp_path):
+    anew = [later(e, 500) for e in normalized(*PICTURE)]
+    seen = found(tmp_path, [step(0, 0, 1000), *normalized(*PICTURE), *anew])["cut-afterwards"]
+    assert seen.startswith("6 ops per step")
+
+
+def tokens(taken, *, last=64, differentiated=True):
+    """A feed-forward layer with its residual over 16 tokens, and then one token, or one number of each."""
+    x, wide = [4, 16, last], [4, 16, 256]
+    events = [shaped("aten::embedding", 5, 10, [100, last], [4, 16]), shaped("aten::linear", 20, 100, x, [256, last]),
+              shaped("aten::gelu", 130, 50, wide), shaped("aten::linear", 190, 100, wide, [last, 256]),
+              shaped("aten::add", 300, 20, x, x), *cut("aten::select", 330, x, taken)]  # fmt: skip
+    for n, e in enumerate(e for e in events if differentiated and e["name"] in ("aten::linear", "aten::gelu", "aten::add")):
+        e["args"] |= {"Sequence number": n + 1, "Fwd thread id": 0}
+    return [*events, *on(2, *(backward("AnyBackward0", 500 + 60 * n, 50, n + 1) for n in range(4 if differentiated else 0)))]
+
+
+def test_layers_of_all_tokens_are_cut_with_their_backward_pass(tmp_path):
+    for differentiated, low, high in ((False, 0.2, 0.3), (True, 0.35, 0.55)):
+        events = tokens([4, 64], differentiated=differentiated)
+        (one,) = [f for f in read(write(tmp_path / "t.json", step(0, 0, 1000), *events)).findings if f.slug == "cut-afterwards"]
+        assert one.seen.startswith("4 ops per step make all of a tensor, of which 4x64 of 4x16x64 is taken (6.2%); 270.0 µs")
+        assert low < one.gain.high < high, one.gain
+    assert "cut-afterwards" not in found(tmp_path, [step(0, 0, 1000), *tokens([4, 16])])  # a number of each row needs the row
+
+
+def test_a_whole_vocabularys_logits_are_told_once(tmp_path):
+    logits = [shaped("aten::embedding", 5, 10, [9000, 64], [4, 32]), shaped("aten::linear", 20, 500, [4, 32, 64], [9000, 64]),
+              *cut("aten::select", 530, [4, 32, 9000], [4, 9000]), shaped("aten::softmax", 550, 9, [4, 9000])]  # fmt: skip
+    assert "cut-afterwards" not in found(tmp_path, [step(0, 0, 1000), *logits])
+    small = [e if e["name"] != "aten::linear" else shaped("aten::linear", 20, 500, [4, 32, 64], [900, 64]) for e in logits]
+    small[2:4] = cut("aten::select", 530, [4, 32, 900], [4, 900])
+    assert "cut-afterwards" in found(tmp_path, [step(0, 0, 1000), *small])
+
+
+def test_memory_of_the_programs_is_not_cut_first(tmp_path):
+    """What begins in place may write to what a later step reads."""
+    events = [e for e in normalized(*PICTURE, made=("aten::div_", "aten::sub_")) if e["name"] != "aten::to"]
+    assert "cut-afterwards" not in found(tmp_path, [step(0, 0, 1000), *events])
+    fresh = normalized(*PICTURE, made=("aten::div_", "aten::sub_"))
+    assert found(tmp_path, [step(0, 0, 1000), *fresh])["cut-afterwards"].startswith("3 ops per step")
 
 
 @pytest.mark.parametrize(("last", "told"), [([16, 2], 2), ([16, 16], 0)])

@@ -142,6 +142,12 @@ def whole_numbers(inputs: Inputs) -> list[int]:
     return [int(text) for text in inputs.values or () if isinstance(text, str) and text.isdecimal()]
 
 
+def size_of_view(inputs: Inputs) -> tuple[int, ...] | None:
+    """Return the shape that aten::as_strided makes; None where it was not recorded."""
+    text = _value(inputs, 1)
+    return tuple(map(int, re.findall(r"\d+", text))) if isinstance(text, str) and text.startswith("[") else None
+
+
 def _is_size(n: Any) -> bool:
     return type(n) is int and 0 <= n < LARGEST
 

@@ -1,0 +1,207 @@
+"""Work position by position, of whose result only a part is taken."""
+
+from functools import cached_property
+import math
+
+import msgspec
+import numpy as np
+from trace_reader.analysis.replay.edits import REPLACED, Effect, all_of
+from trace_reader.analysis.replay.rounds import Shape, broadcast, made_of
+from trace_reader.analysis.trace.facts import Facts
+from trace_reader.analysis.trace.op_cost import Tensor, inputs_of, size_of_view, tensors_of
+from trace_reader.findings.catalogue import LARGE_VOCABULARY
+from trace_reader.findings.registry import Seen, finding, partly_dropped, seen_with_time
+from trace_reader.link.trace import EVALUATE, Trace
+from trace_reader.model.rows import Rows
+from trace_reader.names.op_names import VIEW_OPS
+from trace_reader.units import about
+
+# What makes each number of one number of what flows, and writes it into new memory; and the same in place.
+ELEMENTWISE = frozenset(
+    f"aten::{name}" for name in ("to", "contiguous", "clone", "add", "sub", "rsub", "mul", "div", "neg", "abs", "exp", "log",
+                                 "log1p", "sqrt", "rsqrt", "square", "pow", "reciprocal", "sin", "cos", "clamp", "clamp_min",
+                                 "clamp_max",
+                                 "relu", "gelu", "silu", "tanh", "sigmoid", "softplus", "leaky_relu", "elu", "hardtanh",
+                                 "hardswish", "mish", "dropout", "where", "masked_fill", "lerp", "minimum", "maximum")
+)  # fmt: skip
+IN_PLACE = frozenset(f"{name}_" for name in ELEMENTWISE)
+OF_ROWS = frozenset(["aten::linear", "aten::layer_norm", "aten::rms_norm"])  # each row by itself
+CUTS = frozenset(["aten::slice", "aten::select", "aten::narrow"])
+VIEW, MOST_INSIDE = "aten::as_strided", 2  # what a cut calls, and within how many rows
+MOST_TAKEN = 0.5  # of the numbers
+
+
+class _Cut(msgspec.Struct, frozen=True):
+    """What a row of cuts takes of a tensor: its `dimensions` that are cut, the `shape` that is left, and where the cuts `end`."""
+
+    whole: Tensor
+    shape: Shape
+    dimensions: frozenset[int]
+    end: int
+
+    @property
+    def left(self) -> float:
+        return math.prod(self.shape) / math.prod(self.whole.shape)
+
+    @property
+    def words(self) -> str:
+        return f"{_times(self.shape)} of {_times(self.whole.shape)} is taken ({about(self.left)})"
+
+
+def _times(shape: Shape) -> str:
+    return "x".join(map(str, shape)) or "one number"
+
+
+@finding(
+    "cut-afterwards",
+    "ops on a whole tensor, and right after them a slice or select that takes a part of it",
+    "aten::slice and aten::select: their inputs, beside those of the ops before them",
+    "These ops compute each position by itself, and only some positions of their result seem to be used. Examples are images "
+    "that are normalized before they are cropped, and layers on all tokens of which one is taken.",
+    "If nothing else uses the rest: cut first (the same slice, of the input), then compute what is left. The result is the same.",
+    source="https://docs.pytorch.org/docs/stable/tensor_view.html",
+)
+def _cut_afterwards(trace: Trace, facts: Facts) -> Seen | None:
+    """By shapes and types: a run of ops position by position, each of which takes what the one before it made, then cuts. Not
+    where another op takes such a tensor, too, or one like it comes from outside of the step; nor where a part is written to.
+    """
+    if not CUTS & trace.op_names:
+        return None
+    found = dict[tuple[str, float], list[int]]()
+    for _, one in trace.outer_ops.by(trace.outer_ops.track, trace.step_at(trace.outer_ops.start_ns)):
+        of_step = _Ops(trace, one)
+        for place in np.flatnonzero(one.is_named(CUTS.__contains__)).tolist():
+            cut = of_step.cut_at(place) if place and of_step.names[place - 1] not in CUTS else None
+            run = of_step.run_before(place, cut) if cut is not None and cut.left <= MOST_TAKEN else []
+            if cut is not None and run and not of_step.is_a_heads(run, cut):
+                found.setdefault((cut.words, cut.left), []).extend(one.at[run].tolist())
+    if not found:
+        return None
+    words, _ = max(found, key=lambda key: Rows(trace.slices, np.sort(found[key])).total_us)
+    ops = Rows(trace.slices, np.sort(np.concatenate(list(found.values()))))
+    edits = [partly_dropped(trace, Rows(trace.slices, np.sort(run)), left) for (_, left), run in found.items()]
+    text = f"{len(ops) / len(trace.steps):.3g} ops per step make all of a tensor, of which {words}"
+    return seen_with_time(trace, facts, ops, text, Effect(all_of(*edits), kind=REPLACED))
+
+
+class _Ops:
+    """The ops of a step, on one thread, and what they take and make."""
+
+    def __init__(self, trace: Trace, ops: Rows):
+        self.trace, self.rows, self.names = trace, ops.at.tolist(), ops.names
+        alike = np.stack([trace.slices.name[ops.at], trace.slices.detail[ops.at]], axis=1)
+        _, self.examples, self.kind = np.unique(alike, axis=0, return_index=True, return_inverse=True)
+        self.takers, self.makers = dict[tuple[Shape, str], np.ndarray](), dict[Shape, np.ndarray]()  # where they are
+
+    @cached_property
+    def kinds(self) -> list[tuple[frozenset[Tensor], Shape | None]]:
+        """Of each kind of ops the tensors that it takes, and the shape of what it makes, judging by one of them."""
+        return [(frozenset(self.tensors(at)), made_of(self.names[at], self.shapes(at), self.shapes(at + 1)))
+                for at in self.examples.tolist()]  # fmt: skip
+
+    def tensors(self, at: int) -> list[Tensor]:
+        inputs = inputs_of(self.trace.slices, self.rows[at]) if at < len(self.rows) else None
+        return [tensor for tensor in tensors_of(inputs) if tensor] if inputs is not None else []
+
+    def shapes(self, at: int) -> list[Shape]:
+        return [tensor.shape for tensor in self.tensors(at)]
+
+    def first_that_takes(self, shape: Shape, type: str = "", place: int = 0) -> int:
+        """Return the first op from a place on that takes a tensor of this shape, and of this type if one is given; or the end."""
+        if (shape, type) not in self.takers:
+            takes = [any(one.shape == shape and type in ("", one.type) for one in taken) for taken, _ in self.kinds]
+            self.takers[shape, type] = np.flatnonzero(np.array(takes)[self.kind])
+        return self._first(self.takers[shape, type], place)
+
+    def first_that_makes(self, shape: Shape, place: int = 0) -> int:
+        if shape not in self.makers:
+            self.makers[shape] = np.flatnonzero(np.array([made == shape for _, made in self.kinds])[self.kind])
+        return self._first(self.makers[shape], place)
+
+    def _first(self, places: np.ndarray, place: int) -> int:
+        at = int(np.searchsorted(places, place))
+        return min(int(places[at]), self.end) if at < len(places) else self.end
+
+    @cached_property
+    def end(self) -> int:
+        """Where the backward pass begins; or the end."""
+        return next((at for at, name in enumerate(self.names) if name.startswith(EVALUATE)), len(self.names))
+
+    def cut_at(self, place: int) -> _Cut | None:
+        """Return what the cuts from here on take of what the first of them has; None where they are not known."""
+        whole = next(iter(self.tensors(place)), None)
+        if whole is None or not math.prod(whole.shape):
+            return None
+        shape, of_whole, dimensions = whole.shape, list(range(len(whole.shape))), set[int]()
+        while place < len(self.rows) and self.names[place] in CUTS and self.shapes(place)[:1] == [shape]:
+            cut = self._left_by(place, shape)
+            if cut is None:
+                return None
+            left, dimension = cut
+            if dimension >= 0:
+                dimensions.add(of_whole[dimension])
+            if len(left) < len(shape):
+                del of_whole[dimension]
+            shape, place = left, place + 1
+        return _Cut(whole, shape, frozenset(dimensions), place)
+
+    def _left_by(self, place: int, shape: Shape) -> tuple[Shape, int] | None:
+        """Return what a cut leaves of this shape, as its view says, and which dimension it cuts: of several that it may be the
+        last one; -1: none.
+        """
+        slices, row = self.trace.slices, self.rows[place]
+        inside = range(row + 1, row + 1 + MOST_INSIDE)
+        view = next((at for at in inside if at < len(slices) and slices.names[slices.name[at]] == VIEW), None)
+        inputs = inputs_of(slices, view) if view is not None and slices.start_ns[view] < slices.end_ns[row] else None
+        if inputs is None or (left := size_of_view(inputs)) is None:
+            return None
+        if len(left) == len(shape):
+            cut = [n for n, (before, after) in enumerate(zip(shape, left, strict=True)) if before != after]
+            return (left, cut[0] if cut else -1) if len(cut) < 2 else None
+        cut = [n for n in range(len(shape)) if left == (*shape[:n], *shape[n + 1 :])]
+        return (left, cut[-1]) if cut else None
+
+    def run_before(self, first: int, cut: _Cut) -> list[int]:
+        """Return the ops before the cuts that may run behind them; none where something else may use what they make."""
+        run, makes, made = list[int](), cut.whole.shape, set[Shape]()
+        for at in range(first - 1, -1, -1):
+            name, flows = self.names[at], self.shapes(at)
+            is_of_rows = name in OF_ROWS and len(cut.whole.shape) - 1 not in cut.dimensions
+            if not is_of_rows and name not in ELEMENTWISE | IN_PLACE:
+                break
+            result = made_of(name, flows, []) if is_of_rows else broadcast(*flows)
+            if name == "aten::to" and result != makes:  # a weight's, say, under autocast
+                continue
+            if result != makes:
+                break
+            run.append(at)
+            made.add(makes)
+            if not is_of_rows and makes not in flows:  # what is broadcast is smaller than what is made
+                break
+            makes = flows[0] if is_of_rows else makes
+        while run and self.names[run[-1]] in IN_PLACE:  # may be memory of the program's
+            run.pop()
+        is_used = self._is_written(cut) or any(self._is_taken_behind(shape, cut) for shape in made)
+        return [] if not run or is_used or self._comes_from_outside(cut.whole) else run[::-1]
+
+    def is_a_heads(self, run: list[int], cut: _Cut) -> bool:
+        """Return whether that is a product with a whole vocabulary and nothing else (`logits-of-all-positions` tells that)."""
+        return [self.names[at] for at in run] == ["aten::linear"] and cut.whole.shape[-1] >= LARGE_VOCABULARY
+
+    def _is_written(self, cut: _Cut) -> bool:
+        """Return whether the next op behind the cuts writes to what they took."""
+        place = next((at for at in range(cut.end, len(self.names)) if self.names[at] not in VIEW_OPS), None)
+        return place is not None and self.names[place].endswith("_") and self.shapes(place)[:1] == [cut.shape]
+
+    def _is_taken_behind(self, shape: Shape, cut: _Cut) -> bool:
+        """Return whether an op behind the cuts takes a tensor of this shape before another one makes one anew; the backward pass
+        takes none.
+        """
+        first = self.first_that_takes(shape, cut.whole.type if shape == cut.whole.shape else "", cut.end)
+        return first < self.end and first <= self.first_that_makes(shape, cut.end)
+
+    def _comes_from_outside(self, whole: Tensor) -> bool:
+        """Return whether the first op of the step that takes a tensor of this shape and type has none before it that makes one:
+        it may be what an earlier step has made, and a later one takes what this one makes.
+        """
+        return self.first_that_takes(whole.shape, whole.type) <= self.first_that_makes(whole.shape)
