@@ -309,7 +309,8 @@ TRIED = (
     "- With these changed, two models answered all 48 questions of exercises 1 to 34 by their texts alone; unlike the pages,",
     "  the texts told the proposed change before the questions. As a beginner, one had 19 of 34 causes right (3 of 8 in",
     "  exercises 1 to 8), and all 14 questions for the proof. The other, as well as it could, had all 48. So a beginner has to",
-    "  look for the cause; but the questions for the proof, and their options, still tell too much.",
+    "  look for the cause; but the options of the questions for the proof tell too much. On the pages, these have no options",
+    "  any more: one marks the proof in the trace.",
     "",
     "</details>",
 )
