@@ -333,6 +333,30 @@ def layers_twice(differentiated=(0, 1), widths=((32, 8), (8, 32)), again=((32, 8
     return [*events, *on(2, *(backward("Addmm", 600 + 40 * n, 30, n + 1) for n in differentiated))]
 
 
+CRITIC, DRAWS = ([8, 4], [8]), ([4, 2], [4])  # the parameters of two parts
+
+
+def parts(*passes, step_us=1000):
+    """A step of several backward passes, each with its optimizer's step: (gradients, what of them is added to, updated)."""
+    events, ts = [step(0, 0, step_us)], 5
+    for gradients, added, updated in passes:
+        for n, shape in enumerate(gradients):
+            node = "torch::autograd::AccumulateGrad"
+            events += [backward("Addmm", ts, 50, len(events)), op(f"autograd::engine::evaluate_function: {node}", ts + 51, 9),
+                       shaped(node, ts + 52, 7, shape)]  # fmt: skip
+            events += [shaped("aten::add_", ts + 53, 2, shape, shape)] * (n in added)
+            ts += 60
+        events.append(annotation("Optimizer.step#SGD.step", ts, 10 + 10 * len(updated)))
+        events += [shaped("aten::add_", ts + 1 + 10 * n, 9, shape, shape) for n, shape in enumerate(updated)]
+        ts += 20 + 10 * len(updated)
+    return events
+
+
+# The first pass goes on through the part that drew; its gradients are added to what the second pass of the step before left.
+UNDETACHED = ((*CRITIC, *DRAWS), (2, 3), CRITIC), ((*CRITIC, *DRAWS), (0, 1), DRAWS)
+DETACHED = (CRITIC, (), CRITIC), ((*CRITIC, *DRAWS), (0, 1), DRAWS)
+
+
 CASES = {
     "no-gpu-events": ([step(0, 0, 10), launch(1, 1)], "1 kernel launch and no GPU event", [step(0, 0, 10), op("aten::mm", 1, 2)]),
     "overhead-bound": (
@@ -862,6 +886,12 @@ CASES = {
         [step(0, 0, 1000), *history()],
         "per step: 6 x aten::argsort of 10 to 60 rows, with what goes with it; 470.0 µs of CPU time: 47% of the steps' time",
         [step(0, 0, 1000), *history((10, 20, 30, 40, 50, 50))],
+    ),
+    "gradients-of-another-part": (
+        parts(*UNDETACHED),
+        "the backward pass before Optimizer.step#SGD.step computes the gradients of 4 parameters, of which 2 are updated; the "
+        "next pass computes the others anew; 118.0 µs of CPU time: 12% of the steps' time",
+        parts((CRITIC, (), CRITIC), (DRAWS, (), DRAWS)),
     ),
     "forward-without-gradient": (
         [step(0, 0, 1000), *layers_twice()],
@@ -2572,6 +2602,37 @@ def test_memory_of_the_programs_is_not_cut_first(tmp_path):
     assert "cut-afterwards" not in found(tmp_path, [step(0, 0, 1000), *events])
     fresh = normalized(*PICTURE, made=("aten::div_", "aten::sub_"))
     assert found(tmp_path, [step(0, 0, 1000), *fresh])["cut-afterwards"].startswith("3 ops per step")
+
+
+def test_where_the_other_part_comes_first_only_its_own_gradients_can_go(tmp_path):
+    """Half of its nodes' time is left: they still compute the gradients of their inputs."""
+    for passes, advice, high in (
+        (UNDETACHED, "detach() that input", 0.12),
+        (DETACHED, "set requires_grad_(False) on them", 0.07),
+    ):
+        (one,) = [f for f in read(write(tmp_path / "t.json", *parts(*passes))).findings if f.slug == "gradients-of-another-part"]
+        assert advice in one.next and one.gain.high == pytest.approx(high, abs=0.03)
+        assert sum(slice.duration_us for slice in one.evidence) == 118
+
+
+@pytest.mark.parametrize(
+    "passes",
+    [
+        # Each pass trains all, with one optimizer for each part, or the second one adds to what the first one left.
+        [((*CRITIC, *DRAWS), (), CRITIC), ((), (), DRAWS)],
+        [((*CRITIC, *DRAWS), (), CRITIC), ((*CRITIC, *DRAWS), (2, 3), (*CRITIC, *DRAWS))],
+        # What is left over is no end and no beginning of the pass.
+        [((CRITIC[0], *DRAWS, CRITIC[1]), (), CRITIC), ((*CRITIC, *DRAWS), (), (*CRITIC, *DRAWS))],
+        # The two parts have parameters of the same shapes.
+        [((*CRITIC, *CRITIC), (), CRITIC), ((*CRITIC, *CRITIC), (), CRITIC)],
+        # The next pass does not begin anew what is left over: a later step of the optimizer may use it.
+        [((*CRITIC, *DRAWS), (), CRITIC), (CRITIC, (), (*CRITIC, *DRAWS))],
+        # Less than a quarter is left over.
+        [((*CRITIC, *DRAWS, [3]), (), (*CRITIC, *DRAWS)), ((*CRITIC, *DRAWS, [3]), (), (*CRITIC, *DRAWS, [3]))],
+    ],
+)
+def test_what_an_optimizer_leaves_out_may_be_for_another(tmp_path, passes):
+    assert "gradients-of-another-part" not in found(tmp_path, parts(*passes))
 
 
 @pytest.mark.parametrize(("last", "told"), [([16, 2], 2), ([16, 16], 0)])

@@ -1,13 +1,16 @@
 """The optimizer's step, and the gradients that it uses."""
 
+from collections import Counter
 import math
 
+import msgspec
 import numpy as np
-from trace_reader.analysis.replay.edits import REPLACED, Effect, dropped, skipped
+from trace_reader.analysis.replay.edits import GONE, REPLACED, Effect, dropped, skipped
+from trace_reader.analysis.replay.rounds import Shape
 from trace_reader.analysis.trace.critical_path import CriticalPath
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.analysis.trace.op_cost import shapes_of
-from trace_reader.findings.registry import Seen, finding
+from trace_reader.analysis.trace.op_cost import shapes_of, shapes_of_first
+from trace_reader.findings.registry import Seen, finding, seen_with_time
 from trace_reader.findings.verdict import denominator
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import innermost, outermost
@@ -34,6 +37,15 @@ ACCUMULATES = "torch::autograd::AccumulateGrad"
 LEAST_UNUSED = 0.25  # of the gradients, that the optimizer cannot have used
 FUSED_OF_FOREACH = 0.3  # of the GPU's time of such a one, at best: it reads and writes all of them once, not several times
 TWICE_IN_ADAM = frozenset(["aten::mul_", "aten::add_"])
+OF_WEIGHTS = 0.5  # of a node's time, where it computes the gradient of its weights beside that of its input
+ENDS_THERE = (
+    "If these parameters belong to a part that made the input of the part that is trained here (a generator's images for the "
+    "discriminator): detach() that input, or make it under torch.no_grad(). The backward pass then ends there."
+)
+FLOWS_THROUGH = (
+    "If the loss only flows through the part that these parameters belong to (a critic that judges an actor): set "
+    "requires_grad_(False) on them for this pass, and back after it. Their own gradients are then not computed."
+)
 
 
 @finding(
@@ -172,3 +184,121 @@ def _most_updated(trace: Trace, steps: Rows, by_chunks: bool) -> float:
     if by_adam and changed.get("aten::addcmul_") == by_adam:
         changed = {name: n for name, n in changed.items() if name not in TWICE_IN_ADAM or n != 2 * by_adam}
     return max(changed.values(), default=0.0)
+
+
+class _Pass(msgspec.Struct):
+    """What stands between two steps of optimizers: the nodes that accumulate a gradient (rows), the shapes of those gradients, of
+    those among them that are added to none (`anew`), and of what the optimizer's step behind them updates.
+    """
+
+    accumulates: list[int]
+    gradients: list[Shape]
+    anew: Counter[Shape]
+    updated: Counter[Shape]
+
+
+class _Unused(msgspec.Struct):
+    """What a pass accumulates for nobody (rows), and whether that comes last in it, or first. `place`: of the pass."""
+
+    place: int
+    rows: list[int]
+    is_last: bool
+
+
+@finding(
+    "gradients-of-another-part",
+    "a step with several backward passes and optimizers, and a pass that accumulates more gradients than the optimizer behind it "
+    "updates",
+    "torch::autograd::AccumulateGrad in each backward pass, compared with the ops of the Optimizer.step behind it",
+    "A backward pass computes gradients of parameters that the optimizer's step behind it does not update, and the next pass "
+    "begins those anew: nobody reads them.",
+    "If the pass should train one part only: detach() what the other part made, or set requires_grad_(False) on the other part.",
+    source="https://docs.pytorch.org/docs/stable/notes/autograd.html#locally-disabling-gradient-computation",
+)
+def _gradients_of_another_part(trace: Trace, facts: Facts) -> Seen | None:
+    """By shapes. What a step of an optimizer leaves out gets a new gradient in the next pass, which is added to none. It is told
+    where these parameters come last in the backward pass, or first.
+    """
+    steps = trace.annotations.where(trace.annotations.is_named(lambda name: name.startswith(STEP)))
+    steps = steps.where(trace.step_at(steps.start_ns) >= 0)
+    nodes = trace.ops.where(trace.ops.is_named(ACCUMULATES.__eq__) & (trace.step_at(trace.ops.start_ns) >= 0))
+    of_each = np.bincount(trace.step_at(steps.start_ns), minlength=len(trace.steps))
+    if not len(nodes) or len(distinct(of_each).values) != 1 or of_each[0] < 2:
+        return None
+    passes = _passes(trace, steps, nodes)
+    if any(len(one.gradients) != len(one.accumulates) or not one.gradients or not one.updated for one in passes):
+        return None
+    found = [_unused(place, one, after) for place, (one, after) in enumerate(zip(passes, [*passes[1:], passes[0]], strict=True))]
+    told = [one for one in found if one is not None]
+    told = [one for one in told if one.is_last] or told
+    if not told:
+        return None
+    every, chosen = trace.nodes, np.zeros(len(trace.nodes), bool)
+    for one in told:
+        begin_ns = steps.end_ns[one.place - 1] if one.place else trace.steps.start_ns[0]
+        used = [row for row in passes[one.place].accumulates if row not in one.rows]
+        if one.is_last:
+            chosen |= (every.start_ns >= trace.slices.end_ns[used[-1]]) & (every.start_ns < steps.start_ns[one.place])
+        else:
+            chosen |= (every.start_ns >= begin_ns) & (every.start_ns < trace.slices.end_ns[one.rows[-1]])
+    n, unused, left = len(passes[told[0].place].gradients), len(told[0].rows), 0.0 if told[0].is_last else OF_WEIGHTS
+    words = (
+        f"the backward pass before {steps.names[told[0].place]} computes the gradients of {n} parameters, of which {n - unused} "
+        "are updated; the next pass computes the others anew"
+    )
+    rows = Rows(trace.slices, every.at[chosen])
+    seen = seen_with_time(trace, facts, rows, words, Effect(dropped(rows, left, left), kind=REPLACED if left else GONE))
+    return seen and msgspec.structs.replace(seen, next=FLOWS_THROUGH if left else ENDS_THERE)
+
+
+def _unused(place: int, one: _Pass, after: _Pass) -> _Unused | None:
+    """Return what a pass accumulates for nobody, where these are the last ones that it has, or else the first ones, for sure."""
+    unused = Counter(one.gradients) - one.updated
+    if unused.total() < LEAST_UNUSED * len(one.gradients) or unused - after.anew:
+        return None
+    last, first = _taken(unused, one.gradients[::-1])[::-1], _taken(unused, one.gradients)
+    is_last, is_first = last == sorted(last), first == sorted(first, reverse=True)
+    if is_last == is_first:
+        return None
+    of_these = last if is_last else first
+    return _Unused(place, [row for row, is_one in zip(one.accumulates, of_these, strict=True) if is_one], is_last)
+
+
+def _added(trace: Trace, nodes: Rows) -> set[int]:
+    """Return which of these nodes add a gradient to another (rows)."""
+    is_node = np.zeros(len(trace.slices), bool)
+    is_node[nodes.at] = True
+    adds = trace.ops.where(trace.ops.is_named(("aten::add_", "aten::add").__contains__))
+    return set(innermost(trace.slices, trace.parent, adds.at, is_node).tolist())
+
+
+def _passes(trace: Trace, steps: Rows, nodes: Rows) -> list[_Pass]:
+    """Return what stands before each of the optimizers' steps, behind the one before it or the beginning of its step."""
+    slices, passes, added = trace.slices, list[_Pass](), _added(trace, nodes)
+    place = np.searchsorted(steps.start_ns, nodes.start_ns)
+    for number in range(len(steps)):
+        rows = nodes.at[place == number].tolist()
+        gradients = [shape for row in rows for shape in shapes_of(slices, row)[:1]]
+        anew = Counter(shape for row in rows if row not in added for shape in shapes_of(slices, row)[:1])
+        passes.append(_Pass(rows, gradients, anew, _updated(trace, Rows(slices, steps.at[[number]]))))
+    return passes
+
+
+def _updated(trace: Trace, step: Rows) -> Counter[Shape]:
+    """Return the shapes of what an optimizer's step updates at most: of each the most that ops of one name take."""
+    is_inside = (trace.ops.start_ns >= step.start_ns[0]) & (trace.ops.end_ns <= step.end_ns[0])
+    ops = Rows(trace.slices, outermost(trace.slices, trace.ops.at[is_inside]))
+    found = Counter[Shape]()
+    for name, rows in ops.by_name():
+        if name.startswith("aten::") and name.endswith("_"):
+            found |= Counter(shape for row in rows.at.tolist() for shape in shapes_of_first(trace.slices, row))
+    return found
+
+
+def _taken(wanted: Counter[Shape], shapes: list[Shape]) -> list[bool]:
+    """Return which of these are the first ones of the wanted shapes."""
+    left, taken = Counter(wanted), list[bool]()
+    for shape in shapes:
+        taken.append(left[shape] > 0)
+        left[shape] -= taken[-1]
+    return taken
