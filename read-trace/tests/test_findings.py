@@ -1959,6 +1959,40 @@ def test_what_the_backward_pass_computes_on_the_cpu_counts(tmp_path):
     assert found(tmp_path, events)["compute-on-the-cpu"].startswith("1 aten::div per step (300.0 µs each): 31%")
 
 
+def reduced_on_the_host(then, between=()):
+    """Scores that are copied to the host for 400 us, in a step of 1,000, and what runs behind them."""
+    fetched = [op("aten::to", 5, 420), op("aten::copy_", 6, 418), call("cudaMemcpyAsync", 8, 410, 1),
+               memcpy(10, 400, 1, "Memcpy DtoH (Device -> Pageable)")]  # fmt: skip
+    return [step(0, 0, 1000), *fetched, *between, op(then, 500, 300), op("aten::add", 900, 50), *linked(ADD, 910, 80, 2)]
+
+
+@pytest.mark.parametrize(
+    ("then", "between", "told"),
+    [
+        ("aten::argmax", (), True),
+        ("aten::argmax", (op("aten::view", 450, 2),), True),
+        ("aten::div", (), False),  # it needs all of them
+        ("aten::argmax", (op("aten::mul", 450, 40),), False),  # of the product
+    ],
+)
+def test_what_is_fetched_for_a_reduction_goes_with_it(tmp_path, then, between, told):
+    facts = read(write(tmp_path / "t.json", *reduced_on_the_host(then, between)))
+    (one,) = [finding for finding in facts.findings if finding.slug == "compute-on-the-cpu"]
+    also = "; what they reduce was copied to the host for them, 400.0 µs of copying per step"
+    assert one.seen.endswith(also) is told
+    assert (one.gain.low > 0.5, one.gain.high > 0.7) == ((True, True) if told else (False, False))
+
+
+def test_without_anomaly_detection_the_forward_pass_keeps_no_tracebacks(tmp_path):
+    """On a GPU the CPU's time in its ops is mostly theirs; on a CPU only the checks are known to go."""
+    checked = on(2, *(e for n in range(4) for e in (backward("Mm", 500 + 100 * n, 90, n), isnan(550 + 100 * n))))
+    ops = [forward("aten::mm", 100 * n, 90, n) for n in range(4)]
+    for work, low, high in ((linked(ADD, 50, 20), 0.2, 0.6), ([], 0.0, 0.1)):
+        facts = read(write(tmp_path / "t.json", step(0, 0, 1000), *ops, *checked, *work))
+        (one,) = [finding for finding in facts.findings if finding.slug == "anomaly-detection"]
+        assert low <= one.gain.high <= high, one.gain
+
+
 def test_a_query_before_the_steps_is_not_counted_in_them(tmp_path):
     query = "cudaOccupancyMaxActiveBlocksPerMultiprocessor"
     before = [call(query, 1, 1, 9), *linked(GEMM, 2, 5, **HEAVY), step(0, 50, 20)]

@@ -29,19 +29,23 @@ from trace_reader.findings.compiled import compiled_share
 from trace_reader.findings.registry import LONGEST_FREE_NS, Seen, a_step, counted, finding, listed
 from trace_reader.findings.verdict import denominator, what_limits
 from trace_reader.link.intervals import merged, without
-from trace_reader.link.nesting import outermost
+from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Trace
 from trace_reader.link.waits import Reason
 from trace_reader.model.rows import Rows, among, distinct, median
 from trace_reader.model.slices import Kind
 from trace_reader.names.call_names import is_launch
 from trace_reader.names.kernel_names import is_collective_on_cpu
+from trace_reader.names.op_names import VIEW_OPS
 from trace_reader.names.range_names import is_loader
 from trace_reader.units import about, count, us
 
 MIN_SHARE_OF_PATH = 0.05  # of the path
 SHARE_TO_NAME = 0.5  # of the CPU's part of the path
 LEFT_OF_COMPUTING = 0.2  # of its time, that launching it on the GPU may take
+LEFT_OF_FETCHED = 0.25  # of the time in which a tensor is copied to the host, where the result of a reduction may be copied
+REDUCES = frozenset(f"aten::{name}" for name in ("argmax", "argmin", "max", "min", "amax", "amin", "sum", "mean", "topk", "norm",
+                                                 "any", "all", "count_nonzero", "logsumexp", "std", "var"))  # fmt: skip
 LEFT_OF_SENT = 0.25  # of a copy's time, where bytes are sent in place of float32
 LONG_GAP_NS = 40_000  # between two ops; a module's call takes less
 GPU_CLASSES = (PathClass.COMPUTE, PathClass.COMMUNICATION, PathClass.COPY)
@@ -182,9 +186,32 @@ def _compute_on_the_cpu(trace: Trace, facts: Facts) -> Seen | None:
     # What is sent instead may be smaller, and need no wait.
     sent = trace.work.where(trace.work.is_named(lambda name: "HtoD" in name))
     waits = trace.waits.where(trace.waits.reason == Reason.COPY)
-    most = all_of(dropped(ops), skipped(freed), scaled(sent, LEFT_OF_SENT), without_waits(waits))
-    effect = Effect(most, dropped(ops, left_of_cpu=LEFT_OF_COMPUTING), REPLACED)
-    return Seen(f"{told}: {about(share)} of the critical path", ops, share=share, effect=effect)
+    most = [dropped(ops), skipped(freed), scaled(sent, LEFT_OF_SENT), without_waits(waits)]
+    least, fetched, also = [dropped(ops, left_of_cpu=LEFT_OF_COMPUTING)], _fetched(trace, ops), ""
+    if len(fetched):
+        work = trace.launched_in(fetched)
+        also = f"; what they reduce was copied to the host for them, {us(work.total_us / len(trace.steps))} of copying per step"
+        most.append(dropped(fetched))
+        least.append(dropped(fetched, LEFT_OF_FETCHED, LEFT_OF_FETCHED))
+    effect = Effect(all_of(*most), all_of(*least), REPLACED)
+    return Seen(f"{told}: {about(share)} of the critical path{also}", ops, share=share, effect=effect)
+
+
+def _fetched(trace: Trace, ops: Rows) -> Rows:
+    """Return the ops that copy something to the host, where the next one on their thread (views apart) is one of these, and makes
+    few numbers of it.
+    """
+    outer = trace.outer_ops.where(~trace.outer_ops.is_named(VIEW_OPS.__contains__))
+    copies = trace.linked.where(trace.linked.is_named(lambda name: "DtoH" in name) & (trace.linked.op >= 0))
+    is_outer = np.zeros(len(trace.slices), bool)
+    is_outer[outer.at] = True
+    copying = innermost(trace.slices, trace.parent, copies.op, is_outer)
+    copying = np.where(is_outer[copies.op], copies.op, copying)
+    found = [np.empty(0, np.int64)]
+    for _, one in outer.by(outer.track):
+        reduces = among(one.at[1:], ops.at) & one.is_named(REDUCES.__contains__)[1:]
+        found.append(one.at[:-1][reduces & among(one.at[:-1], np.sort(copying))])
+    return Rows(trace.slices, np.sort(np.concatenate(found)))
 
 
 @finding(

@@ -49,6 +49,8 @@ FORWARD_ONLY = frozenset(
 ACTIVATIONS = 0.3  # of the peak
 FEWEST_STEPS, GROWS_BYTES, MOST_TOLD = 3, 1 << 20, 5
 FEWEST_AGAIN, MOST_NODES_CHECKED = 3, 0.5  # nodes that run again, in a step; of all nodes
+LOOKS_FOR_NAN = frozenset(["aten::isnan", "aten::_is_any_true", "aten::any", "aten::item"])  # of a gradient
+LEFT_OF_TRACEBACKS = 0.15, 0.7  # of the CPU's time in ops that keep a traceback for each of their nodes
 FEWEST_CATS = 4  # a step
 CHANGES = re.compile(r"aten::(?:sub|add|addcdiv|addcmul|lerp|mul|copy|_foreach_(?!zero)\w+|_fused_\w+)_$")  # in place
 FEWEST_PASSES, LEFT_OF_PASSES = 4, 0.5  # a step; of the GPU's time of those that become one, at best
@@ -326,15 +328,21 @@ def _many_backward_passes(trace: Trace, facts: Facts) -> Seen | None:
     "Switch it off (torch.autograd.set_detect_anomaly(False), no detect_anomaly()) except while you debug.",
 )
 def _anomaly_detection(trace: Trace, facts: Facts) -> Seen | None:
-    checks = named(trace.ops, "aten::isnan")
+    checks = trace.ops.where(trace.ops.is_named(LOOKS_FOR_NAN.__contains__))
     in_backward = trace.slices.are_named(Kind.OP, lambda name: name.startswith(BACKWARD))
-    inside = innermost(trace.slices, trace.parent, checks.at, in_backward)
+    checks = checks.where(innermost(trace.slices, trace.parent, checks.at, in_backward) >= 0)
+    looking = named(checks, "aten::isnan")
     nodes = int(in_backward.sum())
-    checked = len(distinct(inside[inside >= 0]).values)
+    checked = len(distinct(innermost(trace.slices, trace.parent, looking.at, in_backward)).values)
     if not nodes or checked < MOST_NODES_CHECKED * nodes:
         return None
     seen = f"{checked} of {nodes} nodes of the backward pass look for NaN"
-    return Seen(seen, checks, share=1.0, no_effect="the trace does not show its share of the forward pass")
+    ops = trace.ops.where(trace.slices.node[trace.ops.at] != NO_NODE)
+    forward = Rows(trace.slices, outermost(trace.slices, ops.at[innermost(trace.slices, trace.parent, ops.at, in_backward) < 0]))
+    forward = forward.where(~in_backward[forward.at])
+    lefts = LEFT_OF_TRACEBACKS if facts.has_gpu_work else (1.0, 1.0)  # on a CPU, most of an op's time is its own
+    most, least = (all_of(dropped(checks), dropped(forward, left, 1.0)) for left in lefts)
+    return Seen(seen, looking, share=1.0, effect=Effect(most, least))
 
 
 @finding(
