@@ -1,6 +1,8 @@
-"""Run each rung of lesson 05_d in a process of its own, then all again: what a step takes, and what the reader advises.
+"""Run each rung of lesson 05_d, or of 05_e, in a process of its own, then all again: what a step takes, and what the reader
+advises.
 
     uv run benchmarks/ladder.py --out benchmarks/ladder/h200.json [--runs 3] [--keep FOLDER]
+    uv run benchmarks/ladder.py --lesson 05_e_answer_ladder.py --out benchmarks/ladder/answer_h200.json
 
 The file is what docs/ladder.md is made of; --keep has the traces of the first run.
 """
@@ -17,14 +19,17 @@ import tempfile
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from models.ladder import RUNGS  # noqa: E402
+from models import answering, ladder  # noqa: E402
 import torch  # noqa: E402
 from trace_reader import read, write_all  # noqa: E402
+
+LADDERS = {"05_d_ladder.py": ladder.RUNGS, "05_e_answer_ladder.py": answering.RUNGS}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--lesson", choices=LADDERS, default=next(iter(LADDERS)))
     parser.add_argument("--runs", type=int, default=3, help="of each rung (default: 3)")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="for the traces of the first run")
     args = parser.parse_args()
@@ -33,10 +38,10 @@ def main() -> None:
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     rungs: dict[str, dict[str, object]] = {}
     for number in range(args.runs):
-        for rung in RUNGS:
+        for rung in LADDERS[args.lesson]:
             if rung == "graph" and not has_gpu:
                 continue
-            step_us, told, trace = measured(rung)
+            step_us, told, trace = measured(args.lesson, rung)
             one = rungs.setdefault(rung, {"step_us": [], **told})
             assert isinstance(one["step_us"], list)
             one["step_us"].append(round(step_us, 1))
@@ -48,10 +53,10 @@ def main() -> None:
             write_all({args.out: f"{json.dumps(head, indent=1)}\n".encode()})
 
 
-def measured(rung: str) -> tuple[float, dict[str, object], bytes]:
+def measured(lesson: str, rung: str) -> tuple[float, dict[str, object], bytes]:
     """Return what a step takes without the profiler (us), what the reader says of its trace, and the trace."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "05_d_ladder.py", "--rung", rung, "--gz", "--trace_dir", folder]
+        command = [sys.executable, lesson, "--rung", rung, "--gz", "--trace_dir", folder]
         subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         (path,) = Path(folder).glob("*.json.gz")
         facts = read(str(path))

@@ -39,8 +39,7 @@ from gallery.figures import (
     machine,
     trace_of,
 )
-from gallery.ladder_pages import measured, times_as_fast, with_range
-from models.ladder import RUNGS
+from gallery.ladder_pages import ANSWERING, TRAINING, Ladder, times_as_fast, what_is_left, with_range
 import msgspec
 import trace_reader
 from trace_reader import GLOSSARY, PATTERNS, several_markdown, us, write_all
@@ -71,6 +70,19 @@ CPU a copy, saves {mask[saves]:.0%}. `bits` saves most: the GPU's work falls fro
 {compiled[less_work]:.0%} of the GPU's work, saves {compiled[saves]:.0%} of the step. With one launch for each pass
 (`graph`), the GPU is busy for {graph[busy]:.0%} of a step. Only the GPU's work is left: a next rung would have to reduce
 it. On the CPU of the second table, `bits` makes no step shorter."""  # with numbers of benchmarks/ladder/h200.json
+ANSWER_ASKS = """\
+A step reads a prompt of 512 tokens, and writes the 8 tokens of an answer. Guess first. The naive program computes the whole text
+again for each token: how many times as fast is a step with a cache? Which rung saves most after that? Which saves nothing? How
+far from the floor is the last one? Then unfold the tables, and read the recordings before and after these moves:"""
+ANSWER_SHOWS = """\
+Autograd costs the naive step {no_grad[saves]:.0%}: the GPU is the bottleneck, and most of what the CPU does is hidden behind its
+work. With the logits of one position, the GPU has {last[less_work_ms]:.1f} ms less to do, and the step is {last[saved_ms]:.1f} ms
+shorter. `cache` saves most: the GPU's work falls from {last[work_ms]:.0f} ms to {cache[work_ms]:.0f} ms, and now the CPU takes
+longer to launch it. `room` spares copies, but launches {room[launches]} kernels, not {cache[launches]}: no step is shorter.
+Up to there the CPU waits for each token before it launches the next pass; without that wait (`reads`), the step is
+{reads[saves]:.0%} shorter. `bits` leaves {bits[work_ms]:.1f} of {reads[work_ms]:.1f} ms of the GPU's work, but as many launches:
+one of three processes was faster than before, two were slower. `compiled` has {compiled[launches]} kernels to launch, `graph` one
+launch for each token. {left}"""  # with numbers of benchmarks/ladder/answer_h200.json
 
 
 def _machine() -> str:
@@ -514,29 +526,45 @@ def _printed(found: re.Match[str]) -> str:
 
 
 def ladder_md() -> str:
-    """Return each rung of lesson 05_d: what it changes, what a step takes, and what the reader advised before it."""
-    gpu, cpu = measured("h200"), measured("cpu2")
+    """Return each rung of lessons 05_d and 05_e: what it changes, what a step takes, and what the reader advised before it."""
+    return "\n".join(
+        [
+            "# One program, from naive to the limit",
+            "",
+            f"{WRITTEN} A small decoder learns (`05_d_ladder.py`), and answers (`05_e_answer_ladder.py`). The lowest rung of",
+            "each ladder is naive code. Each rung above it changes one thing, and keeps what the rungs before it changed.",
+            "",
+            "On the pages that `uv run gallery/site.py` writes, each ladder is a chapter: each rung has its trace, and one",
+            "guesses what the next change brings before any of the numbers below.",
+            "",
+            "## Training",
+            "",
+            *_ladder(TRAINING, LADDER_ASKS, LADDER_SHOWS, ("optimizer", "bits"), ("compiled", "graph")),
+            "",
+            "## Inference",
+            "",
+            *_ladder(ANSWERING, ANSWER_ASKS, ANSWER_SHOWS, ("last", "cache"), ("bits", "graph")),
+            "",
+        ]
+    )
+
+
+def _ladder(of: Ladder, asks: str, shows: str, *moves: tuple[str, str]) -> list[str]:
+    """Return a ladder's lines: the question, the rungs, and, folded, the tables and what they show."""
+    gpu, cpu = of.measured("h200"), of.measured("cpu2")
+    folder = of.folder.relative_to(ROOT)
     out = [
-        "# One program, from naive to the limit",
-        "",
-        f"{WRITTEN} `05_d_ladder.py` trains a small decoder. The lowest rung of the ladder is naive code. Each rung above it",
-        "changes one thing, and keeps what the rungs before it changed. `models/ladder.py` has all rungs side by side.",
-        "",
         "```",
-        "uv run 05_d_ladder.py --rung naive",
+        f"uv run {of.lesson} --rung naive",
         "```",
         "",
-        "On the pages that `uv run gallery/site.py` writes, this is a chapter: each rung has its trace, and one guesses what the",
-        "next change brings before any of the numbers below.",
-        "",
-        LADDER_ASKS,
+        asks,
         "",
         "```",
-        "uv run read_trace.py gallery/ladder/optimizer.json.gz gallery/ladder/bits.json.gz",
-        "uv run read_trace.py gallery/ladder/compiled.json.gz gallery/ladder/graph.json.gz",
+        *(f"uv run read_trace.py {folder}/{before}.json.gz {folder}/{after}.json.gz" for before, after in moves),
         "```",
         "",
-        *(f"{number}. `{rung}`: {changes}." for number, (rung, changes) in enumerate(RUNGS.items())),
+        *(f"{number}. `{rung}`: {changes}." for number, (rung, changes) in enumerate(of.rungs.items())),
     ]
     for one in (gpu, cpu):
         rungs, has_gpu = one["rungs"], one is gpu
@@ -561,8 +589,8 @@ def ladder_md() -> str:
             out.append(_row(f"`{rung}`", with_range(one, rung), faster, *busy, promised))
         whole = times_as_fast(one, next(iter(rungs)), list(rungs)[-1])
         out += ["", f"From the first to the last rung: {whole:.1f} times as fast.", "", "</details>"]
-    shows = LADDER_SHOWS.format(**_of_rungs(gpu["rungs"]))
-    return "\n".join([*out, "", "<details><summary>What it shows</summary>", "", shows, "", "</details>", ""])
+    told = shows.format(**_of_rungs(gpu["rungs"]), left=what_is_left(of, gpu))
+    return [*out, "", "<details><summary>What it shows</summary>", "", told, "", "</details>"]
 
 
 def _of_rungs(rungs: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -574,6 +602,7 @@ def _of_rungs(rungs: dict[str, Any]) -> dict[str, dict[str, Any]]:
         saved_ms, less_work_ms = before_ms - step_ms, before_work_ms - work_ms
         found[rung] = {
             "advice": told["advice"],
+            "launches": told["launches"],
             "work_ms": work_ms,
             "busy": work_ms / step_ms,
             "saved_ms": saved_ms,

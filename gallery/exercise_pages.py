@@ -124,8 +124,7 @@ def _chapters() -> list[Chapter]:
                 h200 / "05_c_train_step" / "2_64_4_2_16_128_512_4_64_qwen3_adamw_fused_bf16_warm_eager_active-1.json"),
         Chapter(ELSEWHERE["llm.md"], "Layers, memory and launches of a model of real size.", 3,
                 GALLERY / "llm" / "eager.json.gz"),
-        Chapter(ladder_pages.CHAPTER, "One decoder, in ten rungs: look at each, and say what the next change brings.", 2,
-                GALLERY / "ladder" / "naive.json.gz"),
+        *(Chapter(one.chapter, one.learn, 2, one.folder / "naive.json.gz") for one in ladder_pages.LADDERS),
         Chapter("Training", "Gradients, optimizers and memory: mend, or leave.", 2, RECORDED / "14_head_on_encoder.json.gz"),
         Chapter("On a GPU", "Mend programs of a GPU.", 3,
                 ROOT / "exercises" / "cases" / "22_watched_mlp.json.gz", needs="needs a GPU"),
@@ -150,17 +149,17 @@ def chapters() -> list[Chapter]:
 
 
 def exercises() -> list[Exercise]:
-    """Return all of them: those of the documents, the ladder's rungs, then those of exercises/."""
+    """Return all of them: those of the documents, the ladders' rungs, then those of exercises/."""
     return [*of_documents(), *of_ladder(), *map(_of_book, book.exercises())]
 
 
 def of_ladder() -> list[Exercise]:
-    return [_of_rung(**fields) for fields in ladder_pages.pages()]
+    return [_of_rung(**fields) for one in ladder_pages.LADDERS for fields in ladder_pages.pages(one)]
 
 
 def _of_rung(ask: str, right: float, within: float, trace: Path, **fields: Any) -> Exercise:
     question = Question(ask, right, (), "times", within)
-    return Exercise(part=ladder_pages.CHAPTER, look="", questions=(question,), traces=(trace,), names=("",), **fields)
+    return Exercise(look="", questions=(question,), traces=(trace,), names=("",), **fields)
 
 
 def of_documents() -> list[Exercise]:

@@ -78,17 +78,20 @@ def print_rates(decoder: Decoder, plain_step: PlainStep | None) -> None:
         print(f"tokens per second: {', '.join(listed)}")
     cached = 2 * config.num_hidden_layers * config.num_key_value_heads * args.head_dim * args.prompt * args.batch
     read_bytes = weight_bytes(decoder.model) + cached * decoder.model.dtype.itemsize
+    print(floor_of(read_bytes, decoder.device.name, plain_us, "the step"))
+
+
+def floor_of(read_bytes: float, device: str, plain_us: float | None, what: str) -> str:
+    """Return a line on how long a device's memory takes to read so much once, and how much longer `what` takes."""
     line = f"floor: {read_bytes / 1e6:,.1f} MB of weights and cache, read once"
-    gb_per_s = _memory_peak(decoder.device.name)
+    gb_per_s = _memory_peak(device)
     if not gb_per_s:
-        line += "; how fast this device's memory can be read is not known here"
-    elif read_bytes < IN_CACHE_BYTES:
-        line += "; so little may stay in the device's cache"
-    else:
-        floor_us = read_bytes / gb_per_s / 1e3
-        line += f", take {floor_us:,.1f} us at {gb_per_s:,.0f} GB/s"
-        line += f"; the step is {plain_us / floor_us:.1f} times as long" if plain_us else ""
-    print(line)
+        return f"{line}; how fast this device's memory can be read is not known here"
+    if read_bytes < IN_CACHE_BYTES:
+        return f"{line}; so little may stay in the device's cache"
+    floor_us = read_bytes / gb_per_s / 1e3
+    line += f", take {floor_us:,.1f} us at {gb_per_s:,.0f} GB/s"
+    return f"{line}; {what} is {plain_us / floor_us:.1f} times as long" if plain_us else line
 
 
 def _recorded_us(args: argparse.Namespace) -> float | None:

@@ -110,7 +110,8 @@ def test_every_number_and_every_other_recording_is_used():
 def test_every_lesson_and_every_post_has_figures_and_nothing_else_is_recorded():
     of_llm = {f"{load(str(path)).header['lesson']['script']}.py" for path in LLM}
     of_jobs = {f"{load(str(path)).header['lesson']['script']}.py" for path in SEVERAL.glob("*.json.gz")}
-    of_ladder = {f"{load(str(path)).header['lesson']['script']}.py" for path in (GALLERY.parent / "ladder").glob("*.json.gz")}
+    ladders = [path for folder in ("ladder", "answer") for path in (GALLERY.parent / folder).glob("*.json.gz")]
+    of_ladder = {f"{load(str(path)).header['lesson']['script']}.py" for path in ladders}
     assert {f"{f.script}.py" for f in FIGURES} | of_llm | of_jobs | of_ladder == set(LESSONS)
     assert {f.post for f in FIGURES} == {1, 2, 3, 4}
     assert {f.trace for f in FIGURES} == set(RECORDED)

@@ -62,6 +62,7 @@ LLM = {
 
 
 LADDER = {rung: ("05_d_ladder.py", "--rung", rung, "--active", "1") for rung in ("naive", "bits", "graph")}
+ANSWER = {rung: ("05_e_answer_ladder.py", "--rung", rung, "--active", "1") for rung in ("bits", "compiled", "graph")}
 
 
 @pytest.fixture(scope="module")
@@ -451,7 +452,16 @@ def test_a_ladder_ends_with_one_launch_for_each_pass(lessons):
     assert naive.gpu_busy_us > 3 * graph.gpu_busy_us
 
 
+def test_an_answer_takes_one_launch_for_each_token_at_last(lessons):
+    """A graph's kernels have one launch for each token but the first, which the prompt's pass writes."""
+    runs = lessons(ANSWER)
+    bits, compiled, graph = (facts_of(runs[rung].result()) for rung in ANSWER)
+    assert [runs[rung].result().code for rung in ANSWER] == [0, 0, 0]
+    assert bits.usual_step.launches > compiled.usual_step.launches > 2 * graph.usual_step.launches
+    assert graph.gpu_events_by_origin["graph"] > 100 and compiled.gpu_events_by_origin["graph"] == 0
+
+
 def test_every_lesson_is_covered_here():
-    every = (COMMANDS, LLM, LADDER, JOBS)
+    every = (COMMANDS, LLM, LADDER, ANSWER, JOBS)
     covered = {command[0] for commands in every for command in commands.values()}
     assert covered | {"03_kernels_mlp.py", "04_d_kernels_attention.py"} == set(LESSONS)

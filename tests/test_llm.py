@@ -1,13 +1,14 @@
 """The lessons with a language model, on the CPU and small: the same tokens whichever way, and what their traces hold."""
 
 import importlib
+import json
 import re
 from types import SimpleNamespace
 from typing import Any
 
 from common.cli import LessonError
 from common.plain_step import PlainStep
-from models import decoding
+from models import answering, decoding
 from models.ladder import RUNGS
 from models.llm import PUBLISHED, SIZES
 import pytest
@@ -272,9 +273,43 @@ def test_each_rung_of_the_ladder_computes_what_the_naive_one_does(tmp_path):
         assert apart < (0.02 if rung == "bits" else 1e-5), (rung, apart)
 
 
+ANSWER = ("--layers", "2", "--dim", "32", "--heads", "4", "--vocab", "50", "--batch", "2", "--prompt", "6", "--new", "5")
+
+
+@pytest.mark.slow
+def test_each_rung_of_the_answer_writes_what_the_naive_one_does(tmp_path):
+    """The same tokens, in each step; where all is in 16 bits, as many."""
+    rungs = [rung for rung in answering.RUNGS if rung != "graph"]
+    written = {rung: run("05_e_answer_ladder", tmp_path / rung, *ANSWER, "--device", "cpu", "--rung", rung) for rung in rungs}
+    naive = written.pop("naive")
+    assert len(naive) > 3 and all(step == naive[0] for step in naive)
+    assert [len(one) for one in naive[0]] == [5, 5] and all(0 <= token < 50 for one in naive[0] for token in one)
+    for rung, steps in written.items():
+        assert all(step == steps[0] for step in steps) and [len(one) for one in steps[0]] == [5, 5], rung
+        assert steps[0] == naive[0] or rung in ("bits", "compiled"), rung
+
+
+@pytest.mark.parametrize(
+    ("rung", "rows", "positions"),
+    [("naive", [6, 7, 8, 9, 10], [6, 7, 8, 9, 10]), ("last", [6, 7, 8, 9, 10], [1] * 5), ("cache", [6, 1, 1, 1, 1], [1] * 5),
+     ("room", [6, 1, 1, 1, 1], [1] * 5)],
+)  # fmt: skip
+def test_how_many_tokens_each_pass_of_an_answer_computes(tmp_path, rung, rows, positions):
+    """The first layer's input, and the positions of which the last product makes logits."""
+    run("05_e_answer_ladder", tmp_path, *ANSWER, "--device", "cpu", "--rung", rung, "--active", "1", "--record_shapes")
+    (path,) = tmp_path.rglob("*.json")
+    ops = [e for e in json.loads(path.read_text())["traceEvents"] if e.get("cat") == "cpu_op"]
+    layers = [e["args"]["Input Dims"] for e in sorted(ops, key=lambda e: e["ts"]) if e["name"] == "aten::linear"]
+    assert [first[1] for first, weight, *_ in layers if weight == [96, 32]][::2] == rows
+    heads = [e["args"]["Input Dims"][0] for e in sorted(ops, key=lambda e: e["ts"]) if e["name"] == "aten::matmul"]
+    assert [one[1] for one in heads if len(one) == 3 and one[-1] == 32] == positions
+
+
 def test_a_rung_that_needs_a_gpu_says_so(lesson):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU here")
+    ran = lesson("05_e_answer_ladder.py", "--rung", "graph", "--device", "cpu")
+    assert (ran.code, ran.err) == (2, "error: --rung graph needs a GPU, and this run is on cpu. Take --rung compiled\n")
     ran = lesson("05_d_ladder.py", "--rung", "graph", "--device", "cpu")
     assert (ran.code, ran.err) == (2, "error: --rung graph needs a GPU, and this run is on cpu. Take --rung compiled\n")
 

@@ -28,8 +28,8 @@ from helpers.snapshots import ROOT, answer, figures, hashed, words_of_page
 ANSWERS = ROOT / "tests" / "answers"
 NUMBERS = ANSWERS / "numbers.tsv"
 FOLDERS = (
-    "gallery/h200/*", "gallery/llm", "gallery/several_gpus", "gallery/ladder", "exercises/cases", "read-trace/tests/data/faults",
-    "read-trace/tests/data/detailed",
+    "gallery/h200/*", "gallery/llm", "gallery/several_gpus", "gallery/ladder", "gallery/answer", "exercises/cases",
+    "read-trace/tests/data/faults", "read-trace/tests/data/detailed",
 )  # fmt: skip
 # One of each kind of recording.
 IN_EVERY_FORM = (

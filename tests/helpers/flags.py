@@ -59,6 +59,7 @@ OWN = {
         "--workers",
     ],
     "05_d_ladder.py": ["--layers", "--dim", "--heads", "--vocab", "--batch", "--seq", "--rung"],
+    "05_e_answer_ladder.py": ["--layers", "--dim", "--heads", "--vocab", "--batch", "--prompt", "--new", "--rung"],
     "06_a_data_parallel.py": [
         *BLOCKS, "--bucket_mb", "--gradient_as_bucket_view",
         "--slow_rank", "--slow_ms", "--slow_host", "--accumulate", "--reduce_each_pass",
