@@ -117,6 +117,7 @@ CASES = {
     "decomposition-with-vectors": case(
         Made("aten::linalg_eigh"), but=Made("aten::_linalg_eigh", around=("aten::linalg_eigvalsh",))
     ),
+    "general-eigenvalues": case(Made("aten::linalg_eigvals"), but=Made("aten::linalg_eigvalsh")),
     "odd-fft-length": case(Made("aten::_fft_r2c", kernel="void regular_bluestein_fft<float>()"), but=Made("aten::_fft_r2c")),
     "batch-norm-in-inference": case(
         Made("aten::batch_norm"), but=Made("aten::batch_norm"), but_how={"training": True}

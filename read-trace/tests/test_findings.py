@@ -248,6 +248,25 @@ def normalized(*dims, made=("aten::div", "aten::sub")):
             shaped("aten::conv2d", 340, 50, [*dims[:-2], 8, 8], [4, dims[-3], 3, 3])]  # fmt: skip
 
 
+def adapted(rank=8, between=(), base_first=True):
+    """A layer of 64 numbers to 96, its low-rank adapter, scaled, and their sum."""
+    x, width = [4, 10, 64], 96
+    base = shaped("aten::linear", 5 if base_first else 260, 100, x, [width, 64])
+    adapter = [shaped("aten::linear", 110, 50, x, [rank, 64]), *between,
+               shaped("aten::linear", 170, 60, [4, 10, rank], [width, rank]),
+               shaped("aten::mul", 235, 20, [4, 10, width], []),
+               shaped("aten::add", 400, 40, [4, 10, width], [4, 10, width])]  # fmt: skip
+    return sorted([base, *adapter], key=lambda e: e["ts"])
+
+
+def float_attention(kind):
+    """A layer of bfloat16, and attention of some type, which launches a kernel of 600 us."""
+    heads = {"Input Dims": [[2, 4, 64, 32]] * 3, "Input type": [kind] * 3}
+    layer = {"Input Dims": [[2, 64, 128], [384, 128]], "Input type": ["c10::BFloat16"] * 2}
+    return [op("aten::linear", 5, 20, **layer), *linked(GEMM, 10, 80, 1),
+            op("aten::scaled_dot_product_attention", 100, 20, **heads), *linked(ADD, 110, 600, 2)]  # fmt: skip
+
+
 EXPERTS = [op("aten::scatter_", 30, 5), *(e for n in range(1, 5) for e in expert(n, 16))]
 WEIGHTED = shaped("aten::mul", 510, 20, [32, 4, 16], [32, 4, 1])
 
@@ -779,6 +798,16 @@ CASES = {
         "3 ops per step make all of a tensor, of which 2x3x8x8 of 2x3x32x32 is taken (6.2%); 300.0 µs of CPU time: 30% of the "
         "steps' time",
         [step(0, 0, 1000), *normalized(2, 3, 8, 8)],
+    ),
+    "adapters-not-merged": (
+        [step(0, 0, 1000), *adapted()],
+        "1 adapters per step, of rank 8; 170.0 µs of CPU time: 17% of the steps' time",
+        [step(0, 0, 1000), *adapted(rank=32)],  # a quarter of the width is no longer thin
+    ),
+    "attention-in-float32": (
+        [step(0, 0, 1000), *float_attention("float")],
+        "1 attention per step of float32 inputs, in a model whose layers have 16 bits: 84% of the critical path",
+        [step(0, 0, 1000), *float_attention("c10::BFloat16")],
     ),
     "experts-on-all-tokens": (
         [step(0, 0, 1000), top(4), *EXPERTS, WEIGHTED],
@@ -1959,10 +1988,10 @@ def test_what_the_backward_pass_computes_on_the_cpu_counts(tmp_path):
     assert found(tmp_path, events)["compute-on-the-cpu"].startswith("1 aten::div per step (300.0 µs each): 31%")
 
 
-def reduced_on_the_host(then, between=()):
+def reduced_on_the_host(then, between=(), bytes=1000):
     """Scores that are copied to the host for 400 us, in a step of 1,000, and what runs behind them."""
     fetched = [op("aten::to", 5, 420), op("aten::copy_", 6, 418), call("cudaMemcpyAsync", 8, 410, 1),
-               memcpy(10, 400, 1, "Memcpy DtoH (Device -> Pageable)")]  # fmt: skip
+               memcpy(10, 400, 1, "Memcpy DtoH (Device -> Pageable)", bytes)]  # fmt: skip
     return [step(0, 0, 1000), *fetched, *between, op(then, 500, 300), op("aten::add", 900, 50), *linked(ADD, 910, 80, 2)]
 
 
@@ -2576,6 +2605,46 @@ def test_what_is_ahead_of_trained_layers_may_be_frozen_ones(tmp_path):
     late = [later(e, 10) if e["ts"] >= 300 else e for e in layers_twice()[:-2]]
     seen = examine(load(write(tmp_path / "t.json", step(0, 0, 1000), *late, node, backward("Addmm", 600, 30, 2)))).seen
     assert seen["forward-without-gradient"].evidence.total_us == 160  # without what is between them
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        ({"base_first": False}, True),
+        ({"between": (shaped("aten::gelu", 162, 5, [4, 10, 8]),)}, False),  # a bottleneck of its own
+        ({"rank": 25}, False),
+    ],
+)
+def test_two_thin_layers_may_be_no_adapter(tmp_path, made, told):
+    assert ("adapters-not-merged" in found(tmp_path, [step(0, 0, 1000), *adapted(**made)])) is told
+
+
+def test_an_adapter_has_its_layer_beside_it_and_no_backward_pass(tmp_path):
+    """Two thin layers in place of a large one, and a residual behind them, are none."""
+    thin = [e for e in adapted() if e["ts"] != 5]
+    before = [shaped("aten::linear", 1, 3, [4, 10, 64], [96, 64]), shaped("aten::softmax", 4, 2, [4, 10, 64]),
+              shaped("aten::dropout", 7, 2, [4, 10, 64])]  # fmt: skip
+    assert "adapters-not-merged" not in found(tmp_path, [step(0, 0, 1000), *before, *thin])
+    trained = [*adapted(), *on(2, backward("Addmm", 600, 30, 1))]
+    assert "adapters-not-merged" not in found(tmp_path, [step(0, 0, 1000), *trained])
+
+
+def test_what_is_computed_again_on_a_cpu_counts(tmp_path):
+    events = [step(0, 0, 1000), op("autograd::engine::evaluate_function: MmBackward0", 0, 900), op("aten::linear", 5, 300)]
+    (one,) = [f for f in read(write(tmp_path / "t.json", *events)).findings if f.slug == "recomputation"]
+    assert one.seen == "in the backward pass: 1 x aten::linear; 30% of the steps' time"
+    assert 0.15 < one.gain.high < 0.5
+
+
+def test_of_a_copy_to_the_host_less_may_be_copied(tmp_path):
+    (one,) = [
+        f
+        for f in read(write(tmp_path / "t.json", *reduced_on_the_host("aten::div", bytes=MIB))).findings
+        if f.slug == "blocking-copy"
+    ]
+    assert one.next.startswith(
+        "Compute on the GPU what the host needs (an argmax, uint8 in place of float32), and copy only that."
+    )
 
 
 PICTURE = [2, 3, 32, 32]

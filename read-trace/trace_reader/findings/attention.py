@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.replay.edits import REPLACED, Effect, all_of, dropped, scaled, unlaunched
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.analysis.trace.op_cost import shapes_of
+from trace_reader.analysis.trace.op_cost import inputs_of, shapes_of, tensors_of
 from trace_reader.findings.registry import Seen, a_step, calls_of, finding, lies_inside, listed, named
 from trace_reader.findings.verdict import denominator
 from trace_reader.link.intervals import merged
@@ -17,6 +17,9 @@ from trace_reader.names.op_names import BATCHED_GEMM_OPS, VIEW_OPS
 from trace_reader.names.range_names import is_loader
 from trace_reader.units import about, count, us
 
+ATTENTION = "aten::scaled_dot_product_attention"
+HALVES = frozenset(["c10::BFloat16", "c10::Half"])
+LEFT_OF_FLOAT32 = 0.1, 0.4  # of the GPU's time of an attention, in 16 bits
 SOFTMAX_FOR_MASKED_ROWS = "aten::_safe_softmax"
 SOFTMAX = frozenset(["aten::_softmax", SOFTMAX_FOR_MASKED_ROWS, "aten::softmax"])
 
@@ -210,6 +213,42 @@ def _fused_attention(trace: Trace, facts: Facts) -> Seen | None:
     said = (("for", d.architecture), ("in", d.dtype), ("tile", d.tile), ("variant", d.knob))
     words = "".join(f", {word} {value}" for word, value in said if value)
     return Seen(f"{d.label} ({library}): {us(k.median_us)} per call{words}", calls_of(trace, k))
+
+
+@finding(
+    "attention-in-float32",
+    "attention in float32 in a model of 16 bits",
+    "the types of the inputs of aten::scaled_dot_product_attention, beside those of aten::linear",
+    "The layers have weights of 16 bits, but queries, keys and values are float32. A float32 tensor that is multiplied with them "
+    "or added to them (rotary tables, a scale) may make them so.",
+    "Give what makes them float32 the model's type (rotary tables, for instance), or cast queries, keys and values back before "
+    "attention. The kernels for 16 bits are several times as fast.",
+    source="https://docs.pytorch.org/docs/stable/tensor_attributes.html#torch.dtype",
+)
+def _attention_in_float32(trace: Trace, facts: Facts) -> Seen | None:
+    path, outer = facts.critical_path, trace.outer_ops
+    attention = outer.where(outer.is_named(ATTENTION.__eq__))
+    if path is None or not len(attention):
+        return None
+    is_float = np.array([_types(trace, row)[:3] == ["float"] * 3 for row in attention.at.tolist()])
+    layers = outer.at[outer.is_named("aten::linear".__eq__)].tolist()
+    is_half = [set(_types(trace, row)[:2]) <= HALVES for row in layers]
+    found = attention.where(is_float)
+    work = trace.launched_in(found)
+    if not len(work) or not layers or 2 * sum(is_half) < len(layers):
+        return None
+    share = path.explained_us(work) / path.window_us
+    if share < MIN_SHARE_OF_PATH:
+        return None
+    seen = f"{a_step(len(found), facts, 'attention', 'attentions')} of float32 inputs, in a model whose layers have 16 bits"
+    most, least = (dropped(found, 1.0, left) for left in LEFT_OF_FLOAT32)
+    effect = Effect(most, least, REPLACED)
+    return Seen(f"{seen}: {about(share)} of {denominator(facts)}", found, share=share, effect=effect)
+
+
+def _types(trace: Trace, row: int) -> list[str]:
+    inputs = inputs_of(trace.slices, row)
+    return [tensor.type for tensor in tensors_of(inputs) if tensor] if inputs is not None else []
 
 
 @finding(

@@ -51,6 +51,12 @@ def _on_path(path: CriticalPath, saved_us: float) -> str:
     return f"{about(saved_us / path.window_us)} of the critical path"
 
 
+FETCH_LESS = (
+    "Compute on the GPU what the host needs (an argmax, uint8 in place of float32), and copy only that. Or pin the host memory "
+    "(pin_memory=True), and copy with non_blocking=True."
+)
+
+
 @finding(
     "blocking-copy",
     "inside a step, the CPU waits in a copy",
@@ -76,10 +82,12 @@ def _blocking_copy(trace: Trace, facts: Facts) -> Seen | None:
     words = _waited(trace, path, calls, "copy", "copies")
     little = "Read values less often: a copy this small is usually the result of .item() or a print."
     little = little if sizes and max(sizes) < LITTLE_BYTES else ""
+    longest = copied.names[int(np.argmax(copied.duration_us))] if len(copied) else ""
+    next = little or (FETCH_LESS if "DtoH" in longest else "")
     rows = Rows(trace.slices, np.sort(np.concatenate([calls.at, copied.at])))
     on_path = f"copies and the GPU's wait after them are {_on_path(path, saved_us)}"
     effect = _unread(trace, calls) if little else _pinned(facts, calls, copied)
-    return Seen(f"{words}{largest}{memory}; {on_path}", rows, little, saved_us / path.window_us, effect)
+    return Seen(f"{words}{largest}{memory}; {on_path}", rows, next, saved_us / path.window_us, effect)
 
 
 def _pinned(facts: Facts, calls: Rows, copied: Rows) -> Effect | None:

@@ -359,13 +359,16 @@ def _recomputation(trace: Trace, facts: Facts) -> Seen | None:
     again = Rows(trace.slices, outermost(trace.slices, ops.at))
     launched = trace.linked.where(trace.linked.op >= 0)
     launched = launched.where(_are_inside(trace, launched.op, again))
-    if not len(launched) or launched.total_us < RECOMPUTED * trace.linked.total_us:
+    work, all_us, of_what = launched, trace.linked.total_us, "GPU time"
+    if facts.verdict == "cpu-only":
+        work, all_us, of_what = again, trace.steps.total_us, "the steps' time"
+    if not len(work) or work.total_us < RECOMPUTED * all_us:
         return None
     named_ops = listed(f"{len(rows)} x {name}" for name, rows in sorted(again.by_name(), key=lambda item: -len(item[1])))
-    seen = f"in the backward pass: {named_ops}; {about(launched.total_us / trace.linked.total_us)} of GPU time"
+    seen = f"in the backward pass: {named_ops}; {about(work.total_us / all_us)} of {of_what}"
     if kept := _kept_less(trace, again, innermost(trace.slices, trace.parent, again.at, in_backward)):
         seen += f"; else about {human_bytes(kept)} more would be kept for the backward pass"
-    return Seen(seen, launched, effect=surely(dropped(again)))
+    return Seen(seen, work, effect=surely(dropped(again)))
 
 
 def _kept_less(trace: Trace, again: Rows, node: np.ndarray) -> int:

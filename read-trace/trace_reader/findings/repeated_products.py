@@ -20,6 +20,7 @@ PRODUCTS = frozenset(["aten::linear", "aten::matmul", "aten::mm"])
 GATHERS = frozenset(["aten::index", "aten::index_select", "aten::embedding"])
 MORE_ROWS = 2  # times as many as what they were gathered from has
 CHAINED = frozenset(["aten::matmul", "aten::bmm", "aten::mm"])
+MOST_RANK, THIN, NEARBY = 256, 4, 6  # numbers; times as many on the other side; ops
 FEWER = 2  # times as many operations as in the other order
 OF_A_NUMBER = frozenset(["aten::mul", "aten::div"])
 CHOICES = frozenset(["aten::topk", "aten::max"])
@@ -233,6 +234,51 @@ def _growing(lengths: np.ndarray) -> list[list[int]]:
     starts = known[np.append(True, np.diff(lengths[known]) != 0)] if len(known) else known
     runs = np.split(starts, np.flatnonzero(np.diff(lengths[starts]) != 1) + 1)
     return [run.tolist() for run in runs if len(run) >= ROUNDS]
+
+
+@finding(
+    "adapters-not-merged",
+    "in inference, two thin layers beside a large one, and a sum",
+    "aten::linear with a weight of few rows, and right after it one with a weight of as few columns; aten::add behind them",
+    "Low-rank adapters run as two short layers beside each layer that they adapt, and their result is added to its.",
+    "In inference, merge the adapters into the weights once, after loading (peft: merge_and_unload()).",
+    source="https://huggingface.co/docs/peft/main/en/developer_guides/lora",
+)
+def _adapters_not_merged(trace: Trace, facts: Facts) -> Seen | None:
+    """By shapes: a layer to at most MOST_RANK numbers, and right behind it one from these, to as many as a layer right before or
+    behind both makes of the first one's input; then an addition of that shape.
+    """
+    if trace.has_backward or "aten::linear" not in trace.op_names:
+        return None
+    found, ranks = list[int](), Counter[int]()
+    outer = trace.outer_ops.where(~trace.outer_ops.is_named(VIEW_OPS.__contains__))
+    for _, one in outer.by(outer.track, trace.step_at(outer.start_ns)):
+        names, rows = one.names, one.at.tolist()
+        layers = [at for at, name in enumerate(names) if name == "aten::linear"]
+        for down, up in pairwise(layers):
+            first, second = (shapes_of(trace.slices, rows[at])[:2] for at in (down, up))
+            if up - down > 1 or len(first) < 2 or len(second) < 2 or second[0] != _made_by(first):
+                continue
+            rank, (many, few) = first[1][0], second[1]
+            adapted = [at for at in (*range(down - 2, down), *range(up + 1, up + 3)) if at in layers]
+            is_beside = any(shapes_of(trace.slices, rows[at])[:2] == [first[0], (many, first[1][1])] for at in adapted)
+            behind = range(up + 1, min(up + 1 + NEARBY, len(rows)))
+            add = next((at for at in behind if names[at] == "aten::add"), None)
+            if rank > MOST_RANK or few != rank or min(many, first[1][1]) < THIN * rank or not is_beside or add is None:
+                continue
+            if shapes_of(trace.slices, rows[add])[:2] == [_made_by(second)] * 2:
+                scale = [at for at in range(up + 1, add) if names[at] in OF_A_NUMBER]
+                found += [rows[at] for at in (down, up, *scale, add)]
+                ranks[rank] += 1
+    if not found:
+        return None
+    ops = Rows(trace.slices, np.sort(np.array(found)))
+    rank, n = ranks.most_common(1)[0][0], ranks.total() / len(trace.steps)
+    return seen_with_time(trace, facts, ops, f"{n:.3g} adapters per step, of rank {rank}", Effect(dropped(ops), dropped(ops)))
+
+
+def _made_by(layer: list[tuple[int, ...]]) -> tuple[int, ...]:
+    return (*layer[0][:-1], layer[1][0])
 
 
 @finding(
