@@ -549,8 +549,8 @@ where the fault is that they start anew (`meters_read_in_short_epochs`). Of its 
 The thirteenth and fourteenth set are by two writers who saw no rule. The thirteenth set's pairs on a GPU were scored first, and
 two rules were corrected with them in view; then the other three parts were recorded and scored at once, without a look at a
 program. On a GPU 12 of 13 changes are named in the one, and 5 of 13 in the other: sets of this size differ much. Of all four
-parts, 29 of 45 are named and 21 gains inside. With them in view, 33 are named now and 26 inside; this says nothing about other programs.
-One pair that should save something saved nothing on the day of the recording (`hotel_reviews_graded`), and a null saved 0.14
+parts, 29 of 45 are named and 21 gains inside. With them in view, 33 are named now and 26 inside; this says nothing about other
+programs. One pair that should save something saved nothing on the day of the recording (`hotel_reviews_graded`), and a null saved 0.14
 (`frogs_heard_at_night`): two cores are noisy.
 
 The predictions and steps were made like this:
