@@ -550,8 +550,8 @@ The thirteenth and fourteenth set are by two writers who saw no rule. The thirte
 two rules were corrected with them in view; then the other three parts were recorded and scored at once, without a look at a
 program. On a GPU 12 of 13 changes are named in the one, and 5 of 13 in the other: sets of this size differ much. Of all four
 parts, 29 of 45 are named and 21 gains inside. With them in view, 33 are named now and 26 inside; this says nothing about other
-programs. One pair that should save something saved nothing on the day of the recording (`hotel_reviews_graded`), and a null saved 0.14
-(`frogs_heard_at_night`): two cores are noisy.
+programs. One pair that should save something saved nothing on the day of the recording (`hotel_reviews_graded`), and a null saved
+0.14 (`frogs_heard_at_night`): two cores are noisy.
 
 The predictions and steps were made like this:
 
