@@ -91,6 +91,10 @@ class Exercise:
         return self.file.startswith("mend")
 
     @property
+    def is_rung(self) -> bool:
+        return self.part in {one.chapter for one in ladder_pages.LADDERS}
+
+    @property
     def is_job(self) -> bool:
         return len(self.traces) > 1 and "_rank" in self.traces[0].name
 
@@ -159,7 +163,7 @@ def of_ladder() -> list[Exercise]:
 
 def _of_rung(ask: str, right: float, within: float, trace: Path, **fields: Any) -> Exercise:
     question = Question(ask, right, (), "times", within)
-    return Exercise(look="", questions=(question,), traces=(trace,), names=("",), **fields)
+    return Exercise(look="", questions=(question,), traces=(trace,), names=("",), is_marked=False, **fields)
 
 
 def of_documents() -> list[Exercise]:
@@ -348,6 +352,7 @@ def page(exercise: Exercise, before: Exercise | None, after: Exercise | None, na
         "white": _white(exercise),
         "told": 0 if exercise.is_job else len(exercise.traces) - 1,  # of which trace the questions' answers are told
         "late": _late(exercise),
+        "names": exercise.lights if exercise.is_job or exercise.white else (),
         "questions": [asdict(question) for question in exercise.questions],
         "exercise": exercise.file,
     }
@@ -471,9 +476,8 @@ def _explained(exercise: Exercise) -> str:
     if exercise.is_job:
         return _report(exercise)
     pattern = PATTERNS.get(exercise.finding)
-    button = (
-        f'<button type="button" class="lights" data-light="0">{escape(pattern.symptom if pattern else "what shows it")}</button>'
-    )
+    shown = "what the next rung changes" if exercise.is_rung else "what shows it"
+    button = f'<button type="button" class="lights" data-light="0">{escape(pattern.symptom if pattern else shown)}</button>'
     name = f" <code>{exercise.finding}</code>" if pattern else ""
     meaning = f"<p>{escape(pattern.means)}</p>" if pattern else ""
     return f'<p class="finding">{button}{name}</p>{meaning}{_report(exercise)}'

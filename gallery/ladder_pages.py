@@ -154,7 +154,7 @@ def _page(of: Ladder, number: int, rung: str, after: str, gpu: dict[str, Any], c
         "trace": of.folder / f"{rung}.json.gz",
         "ask": f"The next rung changes this: {of.rungs[after]}. How many times as fast is a step then? (1: nothing)",
         "right": round(brought, 2),
-        "within": round(near(brought) / brought, 3),
+        "within": round(max(near(brought) / brought, _best(gpu, rung, after) - 1 if brought == 1 else 0), 3),
     }
 
 
@@ -172,6 +172,8 @@ def _answer(of: Ladder, rung: str, after: str, finding: str, gpu: dict[str, Any]
         f"The GPU had {us(before['gpu_busy_us'])} of work in a step, {before['gpu_busy_us'] / step_us(gpu, rung):.0%} of it, "
         f"and has {us(then['gpu_busy_us'])}, {then['gpu_busy_us'] / step_us(gpu, after):.0%}.",
     ]
+    if then["verdict"] == "overhead-bound":
+        told.append("The run is overhead-bound then: the CPU takes longer to launch the GPU's work than the GPU to do it.")
     if before["saves"] and before["advice"] == finding:
         low, high = before["saves"]
         told.append(
@@ -198,6 +200,11 @@ def _answer(of: Ladder, rung: str, after: str, finding: str, gpu: dict[str, Any]
 def _is_nothing(run: dict[str, Any], rung: str, after: str) -> bool:
     """Return whether a rung is not faster than the one before it, and not clearly slower."""
     return times_as_fast(run, rung, after) < 1 and _overlap(run, rung, after)
+
+
+def _best(run: dict[str, Any], rung: str, after: str) -> float:
+    """Return how many times as fast the fastest process of a rung was as the slowest of the one before."""
+    return max(run["rungs"][rung]["step_us"]) / min(run["rungs"][after]["step_us"])
 
 
 def _overlap(run: dict[str, Any], rung: str, after: str) -> bool:

@@ -389,14 +389,20 @@ class Exercise {
     const same = (i) => panel.name[i] === panel.name[slice] && panel.categories[panel.category[i]][0] === "op",
       isIn = (i, k) => panel.track[i] === panel.track[k] && panel.start[k] <= panel.start[i] && panel.end[i] <= panel.end[k],
       alike = [...Array(panel.n).keys()].filter(same),
-      around = !names.has(panel.name[slice]) && alike.some((k) => [...found].some((i) => isIn(i, k)));
-    const hit = names.has(panel.name[slice]) || inSpan || around;
+      around = !names.has(panel.name[slice]) && alike.some((k) => [...found].some((i) => isIn(i, k))),
+      part = [...found].some((i) => i !== slice && isIn(slice, i)), // an op that it calls
+      named = this.data.names.some((own) => panel.called(slice).includes(own)), // of whichever rank
+      hit = names.has(panel.name[slice]) || inSpan || around || part || named;
     const many = around
       ? "what shows it is in it"
-      : found.size > 1
-        ? `it is one of ${found.size.toLocaleString("en")} that do, ${duration(total)} together`
-        : `it does, in ${duration(total)}`;
-    this.marked(hit, hit ? (inSpan && !found.size ? "it lies where it shows" : many) : this.why(panel, slice, found));
+      : part && !names.has(panel.name[slice])
+        ? "it is part of what shows it"
+        : found.size > 1
+          ? `it is one of ${found.size.toLocaleString("en")} that do, ${duration(total)} together`
+          : `it does, in ${duration(total)}`;
+    const meanwhile = number === this.data.late ? "it is what the late rank does meanwhile" : "it is where this rank waits",
+      ofJob = inSpan ? meanwhile : `it takes ${duration(panel.duration[slice])}`;
+    this.marked(hit, hit ? (found.size ? many : ofJob) : this.why(panel, slice, found));
   }
   // What a mark comes to, in words. It answers a question for one, at the second try at last.
   marked(hit, words) {
@@ -423,7 +429,8 @@ class Exercise {
       shortest = Math.min(...own.map(([, start, end]) => end - start)),
       isInOne = own.some(([, start, end]) => start <= middle && middle <= end),
       hit = this.data.white === (lane.gpu ? "gpu" : "cpu") && own.length > 0 && (isInOne || to - from >= shortest),
-      elsewhere = found.size ? "; what shows it is a slice" : "";
+      waits = lane.gpu && this.data.white === "cpu" ? "; so the GPU waits, and its lane does not say for what" : "",
+      elsewhere = waits || (found.size ? "; what shows it is a slice" : "");
     const stretches = `one of ${own.length.toLocaleString("en")} such stretches, ${duration(total)} together`;
     this.marked(hit, hit ? `${here}, ${stretches}` : `${here}${elsewhere}`);
   }
@@ -434,9 +441,9 @@ class Exercise {
       total = ids.reduce((sum, i) => sum + panel.duration[i], 0),
       name = panel.called(slice),
       many = ids.length > 1 ? `${ids.length.toLocaleString("en")} × ${name} take` : `${name} takes`;
-    const [first] = found;
-    const elsewhere = first !== undefined && panel.laneOf(first) !== panel.laneOf(slice);
-    const lane = elsewhere ? `; what shows it is on the lane “${panel.laneOf(first).label}”` : "";
+    const lanes = [...new Set([...found].map((i) => panel.laneOf(i)))],
+      other = lanes.includes(panel.laneOf(slice)) ? undefined : lanes.find((one) => one.gpu) || lanes[0],
+      lane = other ? `; what shows it is on the lane “${other.label}”` : "";
     return `${many} ${duration(total)}${lane}`;
   }
   async explain() {
