@@ -365,6 +365,7 @@ def parts(*passes, step_us=1000):
                        shaped(node, ts + 52, 7, shape)]  # fmt: skip
             events += [shaped("aten::add_", ts + 53, 2, shape, shape)] * (n in added)
             ts += 60
+        ts += 5
         events.append(annotation("Optimizer.step#SGD.step", ts, 10 + 10 * len(updated)))
         events += [shaped("aten::add_", ts + 1 + 10 * n, 9, shape, shape) for n, shape in enumerate(updated)]
         ts += 20 + 10 * len(updated)
@@ -2612,6 +2613,8 @@ def test_what_is_ahead_of_trained_layers_may_be_frozen_ones(tmp_path):
     [
         ({"base_first": False}, True),
         ({"between": (shaped("aten::gelu", 162, 5, [4, 10, 8]),)}, False),  # a bottleneck of its own
+        ({"between": (shaped("aten::gelu", 260, 5, [4, 10, 96]),)}, False),  # the sum is of something else
+        ({"between": (shaped("aten::mul", 260, 5, [4, 10, 96], [4, 1, 1]),)}, False),  # each row has adapters of its own
         ({"rank": 25}, False),
     ],
 )
@@ -2630,8 +2633,11 @@ def test_an_adapter_has_its_layer_beside_it_and_no_backward_pass(tmp_path):
 
 
 def test_what_is_computed_again_on_a_cpu_counts(tmp_path):
-    events = [step(0, 0, 1000), op("autograd::engine::evaluate_function: MmBackward0", 0, 900), op("aten::linear", 5, 300)]
+    node = op("autograd::engine::evaluate_function: CheckpointFunctionBackward", 0, 900)
+    events = [step(0, 0, 1000), node, op("aten::linear", 5, 300), forward("aten::addmm", 10, 290, 7)]
     (one,) = [f for f in read(write(tmp_path / "t.json", *events)).findings if f.slug == "recomputation"]
+    # A backward pass of the program's own may have layers, too: of these autograd makes no node.
+    assert "recomputation" not in found(tmp_path, [*events[:3], op("aten::addmm", 10, 290)])
     assert one.seen == "in the backward pass: 1 x aten::linear; 30% of the steps' time"
     assert 0.15 < one.gain.high < 0.5
 
@@ -2699,6 +2705,36 @@ def test_a_whole_vocabularys_logits_are_told_once(tmp_path):
     assert "cut-afterwards" in found(tmp_path, [step(0, 0, 1000), *small])
 
 
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        ([*tokens([4, 64]), shaped("aten::mul", 400, 9, [4, 16, 64], [4, 16, 64])], False),
+        # Such a tensor is made anew, but two are taken: one of them is the whole of what was cut.
+        ([*tokens([4, 64]), shaped("aten::linear", 400, 9, [4, 16, 8], [64, 8]),
+          shaped("aten::mul", 420, 9, [4, 16, 64], [4, 16, 64])], False),
+        ([*tokens([4, 64]), shaped("aten::linear", 400, 9, [4, 16, 8], [64, 8]),
+          shaped("aten::mul", 420, 9, [4, 16, 64], [64])], True),
+        # The part is written, later.
+        ([*tokens([4, 64]), shaped("aten::add_", 450, 9, [4, 64], [4, 64])], False),
+        # Behind the backward pass, too.
+        ([*tokens([4, 64]), shaped("aten::argmax", 900, 9, [4, 16, 64])], False),
+        # A norm over tokens and features.
+        ([*tokens([4, 64])[:-6], shaped("aten::layer_norm", 322, 6, [4, 16, 64], [16, 64]), *tokens([4, 64])[-6:]], False),
+        ([*tokens([4, 64])[:-6], shaped("aten::layer_norm", 322, 6, [4, 16, 64], [64]), *tokens([4, 64])[-6:]], True),
+    ],
+)  # fmt: skip
+def test_where_the_rest_may_be_used_nothing_is_cut_first(tmp_path, events, told):
+    events = sorted(events, key=lambda e: e["ts"])
+    assert ("cut-afterwards" in found(tmp_path, [step(0, 0, 1000), *events])) is told
+
+
+def test_a_states_rows_are_not_cut_first(tmp_path):
+    """Of a matrix, as a recurrent state is, a slice may be all that is read now."""
+    events = [shaped("aten::mm", 5, 10, [16, 8], [8, 64]), shaped("aten::linear", 20, 200, [16, 64], [64, 64]),
+              shaped("aten::tanh", 230, 50, [16, 64]), *cut("aten::select", 330, [16, 64], [64])]  # fmt: skip
+    assert "cut-afterwards" not in found(tmp_path, [step(0, 0, 1000), *events])
+
+
 def test_memory_of_the_programs_is_not_cut_first(tmp_path):
     """What begins in place may write to what a later step reads."""
     events = [e for e in normalized(*PICTURE, made=("aten::div_", "aten::sub_")) if e["name"] != "aten::to"]
@@ -2718,9 +2754,28 @@ def test_where_the_other_part_comes_first_only_its_own_gradients_can_go(tmp_path
         assert sum(slice.duration_us for slice in one.evidence) == 118
 
 
+def test_gradients_that_something_else_takes_are_used(tmp_path):
+    """Between the backward pass and the optimizer's step, or in place behind it; not what zeroes them."""
+    events = parts(*UNDETACHED)
+    step_ends = next(e["ts"] + e["dur"] for e in events if e["name"].startswith("Optimizer.step"))
+    begins = next(e["ts"] for e in events if e["name"].startswith("Optimizer.step"))
+    for other, told in (
+        (shaped("aten::linalg_vector_norm", begins - 3, 2, DRAWS[0]), False),
+        (shaped("aten::sub_", step_ends + 1, 1, DRAWS[0], DRAWS[0]), False),
+        (shaped("aten::zero_", step_ends + 1, 1, DRAWS[0]), True),
+        (shaped("aten::linalg_vector_norm", begins - 3, 2, CRITIC[0]), True),
+    ):
+        facts = read(write(tmp_path / "t.json", *sorted([*events, other], key=lambda e: e["ts"])))
+        advice = [finding.next for finding in facts.findings if finding.slug == "gradients-of-another-part"]
+        assert ("detach() that input" in advice[0]) is told, (other["name"], advice)
+
+
 @pytest.mark.parametrize(
     "passes",
     [
+        # Two optimizers of one trunk, whose gradients add up.
+        [((*CRITIC, *DRAWS), (), CRITIC), ((*DRAWS, *DRAWS), (2, 3), (*DRAWS, *DRAWS))],
+        [((*CRITIC, *DRAWS), (), CRITIC), (([3], *DRAWS), (), ([3], *DRAWS, *DRAWS))],
         # Each pass trains all, with one optimizer for each part, or the second one adds to what the first one left.
         [((*CRITIC, *DRAWS), (), CRITIC), ((), (), DRAWS)],
         [((*CRITIC, *DRAWS), (), CRITIC), ((*CRITIC, *DRAWS), (2, 3), (*CRITIC, *DRAWS))],

@@ -232,10 +232,11 @@ def _attention_in_float32(trace: Trace, facts: Facts) -> Seen | None:
         return None
     is_float = np.array([_types(trace, row)[:3] == ["float"] * 3 for row in attention.at.tolist()])
     layers = outer.at[outer.is_named("aten::linear".__eq__)].tolist()
-    is_half = [set(_types(trace, row)[:2]) <= HALVES for row in layers]
-    found = attention.where(is_float)
+    is_half = np.array([set(_types(trace, row)[:2]) <= HALVES for row in layers], bool)
+    before = np.searchsorted(layers, attention.at) - 1  # the layer that made its inputs
+    found = attention.where(is_float & (before >= 0) & np.append(is_half, False)[before])
     work = trace.launched_in(found)
-    if not len(work) or not layers or 2 * sum(is_half) < len(layers):
+    if not len(work):
         return None
     share = path.explained_us(work) / path.window_us
     if share < MIN_SHARE_OF_PATH:

@@ -23,6 +23,7 @@ from trace_reader.analysis.replay.plain_run import UNKNOWN
 from trace_reader.analysis.trace.cpu_time import cpu_computing
 from trace_reader.analysis.trace.critical_path import CriticalPath, PathClass
 from trace_reader.analysis.trace.facts import Facts, Finding
+from trace_reader.analysis.trace.op_cost import shapes_of
 from trace_reader.analysis.trace.op_shapes import OpShapeFacts
 from trace_reader.analysis.trace.time_by_place import CpuLine
 from trace_reader.findings.compiled import compiled_share
@@ -198,8 +199,8 @@ def _compute_on_the_cpu(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _fetched(trace: Trace, ops: Rows) -> Rows:
-    """Return the ops that copy something to the host, where the next one on their thread (views apart) is one of these, and makes
-    few numbers of it.
+    """Return the ops that copy something to the host, where the next one on their thread (views apart) is one of these and
+    reduces it, and no other takes a tensor of its shape behind that.
     """
     outer = trace.outer_ops.where(~trace.outer_ops.is_named(VIEW_OPS.__contains__))
     copies = trace.linked.where(trace.linked.is_named(lambda name: "DtoH" in name) & (trace.linked.op >= 0))
@@ -210,7 +211,11 @@ def _fetched(trace: Trace, ops: Rows) -> Rows:
     found = [np.empty(0, np.int64)]
     for _, one in outer.by(outer.track):
         reduces = among(one.at[1:], ops.at) & one.is_named(REDUCES.__contains__)[1:]
-        found.append(one.at[:-1][reduces & among(one.at[:-1], np.sort(copying))])
+        for place in np.flatnonzero(reduces & among(one.at[:-1], np.sort(copying))).tolist():
+            shapes = [shapes_of(trace.slices, row)[:1] for row in one.at[place : place + 2].tolist()]
+            behind = (shapes_of(trace.slices, row) for row in one.at[place + 2 :].tolist())
+            if shapes[0] == shapes[1] and not any(shape in taken for taken in behind for shape in shapes[0]):
+                found.append(one.at[[place]])
     return Rows(trace.slices, np.sort(np.concatenate(found)))
 
 

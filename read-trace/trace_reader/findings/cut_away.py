@@ -1,7 +1,10 @@
 """Work position by position, of whose result only a part is taken."""
 
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from functools import cached_property
 import math
+from operator import itemgetter
 
 import msgspec
 import numpy as np
@@ -11,9 +14,8 @@ from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import Tensor, inputs_of, size_of_view, tensors_of
 from trace_reader.findings.catalogue import LARGE_VOCABULARY
 from trace_reader.findings.registry import Seen, finding, partly_dropped, seen_with_time
-from trace_reader.link.trace import EVALUATE, Trace
+from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
-from trace_reader.names.op_names import VIEW_OPS
 from trace_reader.units import about
 
 # What makes each number of one number of what flows, and writes it into new memory; and the same in place.
@@ -26,9 +28,10 @@ ELEMENTWISE = frozenset(
 )  # fmt: skip
 IN_PLACE = frozenset(f"{name}_" for name in ELEMENTWISE)
 OF_ROWS = frozenset(["aten::linear", "aten::layer_norm", "aten::rms_norm"])  # each row by itself
+NORMS = OF_ROWS - {"aten::linear"}
 CUTS = frozenset(["aten::slice", "aten::select", "aten::narrow"])
 VIEW, MOST_INSIDE = "aten::as_strided", 2  # what a cut calls, and within how many rows
-MOST_TAKEN = 0.5  # of the numbers
+MOST_TAKEN, LEAST_RANK = 0.5, 3  # of the numbers; dimensions: of a matrix, a state of a loop looks alike
 
 
 class _Cut(msgspec.Struct, frozen=True):
@@ -58,7 +61,8 @@ def _times(shape: Shape) -> str:
     "aten::slice and aten::select: their inputs, beside those of the ops before them",
     "These ops compute each position by itself, and only some positions of their result seem to be used. Examples are images "
     "that are normalized before they are cropped, and layers on all tokens of which one is taken.",
-    "If nothing else uses the rest: cut first (the same slice, of the input), then compute what is left. The result is the same.",
+    "If nothing else uses the rest: cut first (crop, slice or select the input in the same way), then compute what is left. The "
+    "result is the same.",
     source="https://docs.pytorch.org/docs/stable/tensor_view.html",
 )
 def _cut_afterwards(trace: Trace, facts: Facts) -> Seen | None:
@@ -91,12 +95,11 @@ class _Ops:
         self.trace, self.rows, self.names = trace, ops.at.tolist(), ops.names
         alike = np.stack([trace.slices.name[ops.at], trace.slices.detail[ops.at]], axis=1)
         _, self.examples, self.kind = np.unique(alike, axis=0, return_index=True, return_inverse=True)
-        self.takers, self.makers = dict[tuple[Shape, str], np.ndarray](), dict[Shape, np.ndarray]()  # where they are
 
     @cached_property
-    def kinds(self) -> list[tuple[frozenset[Tensor], Shape | None]]:
+    def kinds(self) -> list[tuple[list[Tensor], Shape | None]]:
         """Of each kind of ops the tensors that it takes, and the shape of what it makes, judging by one of them."""
-        return [(frozenset(self.tensors(at)), made_of(self.names[at], self.shapes(at), self.shapes(at + 1)))
+        return [(self.tensors(at), made_of(self.names[at], self.shapes(at), self.shapes(at + 1)))
                 for at in self.examples.tolist()]  # fmt: skip
 
     def tensors(self, at: int) -> list[Tensor]:
@@ -106,31 +109,34 @@ class _Ops:
     def shapes(self, at: int) -> list[Shape]:
         return [tensor.shape for tensor in self.tensors(at)]
 
-    def first_that_takes(self, shape: Shape, type: str = "", place: int = 0) -> int:
-        """Return the first op from a place on that takes a tensor of this shape, and of this type if one is given; or the end."""
-        if (shape, type) not in self.takers:
-            takes = [any(one.shape == shape and type in ("", one.type) for one in taken) for taken, _ in self.kinds]
-            self.takers[shape, type] = np.flatnonzero(np.array(takes)[self.kind])
-        return self._first(self.takers[shape, type], place)
-
-    def first_that_makes(self, shape: Shape, place: int = 0) -> int:
-        if shape not in self.makers:
-            self.makers[shape] = np.flatnonzero(np.array([made == shape for _, made in self.kinds])[self.kind])
-        return self._first(self.makers[shape], place)
-
-    def _first(self, places: np.ndarray, place: int) -> int:
-        at = int(np.searchsorted(places, place))
-        return min(int(places[at]), self.end) if at < len(places) else self.end
+    @cached_property
+    def uses(self) -> dict[Shape, list[tuple[int, Counter[str], int]]]:
+        """Of each shape the ops, in order, that take or make tensors of it: the place, how many of which type it takes, and how
+        many it makes.
+        """
+        found = defaultdict[Shape, list[tuple[int, Counter[str], int]]](list)
+        of_kinds = [
+            {shape: (Counter(one.type for one in taken if one.shape == shape), int(shape == made))
+             for shape in {made, *(one.shape for one in taken)} if shape is not None} for taken, made in self.kinds
+        ]  # fmt: skip
+        for at, kind in enumerate(self.kind.tolist()):
+            for shape, (takes, makes) in of_kinds[kind].items():
+                found[shape].append((at, takes, makes))
+        return found
 
     @cached_property
-    def end(self) -> int:
-        """Where the backward pass begins; or the end."""
-        return next((at for at, name in enumerate(self.names) if name.startswith(EVALUATE)), len(self.names))
+    def written(self) -> dict[Shape, int]:
+        """Of each shape the last op that writes in place to a tensor of it."""
+        last = dict[Shape, int]()
+        for at, name in enumerate(self.names):
+            if name.endswith("_") and (shapes := self.shapes(at)):
+                last[shapes[0]] = at
+        return last
 
     def cut_at(self, place: int) -> _Cut | None:
         """Return what the cuts from here on take of what the first of them has; None where they are not known."""
         whole = next(iter(self.tensors(place)), None)
-        if whole is None or not math.prod(whole.shape):
+        if whole is None or len(whole.shape) < LEAST_RANK or not math.prod(whole.shape):
             return None
         shape, of_whole, dimensions = whole.shape, list(range(len(whole.shape))), set[int]()
         while place < len(self.rows) and self.names[place] in CUTS and self.shapes(place)[:1] == [shape]:
@@ -167,6 +173,8 @@ class _Ops:
         for at in range(first - 1, -1, -1):
             name, flows = self.names[at], self.shapes(at)
             is_of_rows = name in OF_ROWS and len(cut.whole.shape) - 1 not in cut.dimensions
+            if name in NORMS and [len(shape) for shape in flows[1:2]] != [1]:  # over several dimensions
+                break
             if not is_of_rows and name not in ELEMENTWISE | IN_PLACE:
                 break
             result = made_of(name, flows, []) if is_of_rows else broadcast(*flows)
@@ -181,27 +189,32 @@ class _Ops:
             makes = flows[0] if is_of_rows else makes
         while run and self.names[run[-1]] in IN_PLACE:  # may be memory of the program's
             run.pop()
-        is_used = self._is_written(cut) or any(self._is_taken_behind(shape, cut) for shape in made)
-        return [] if not run or is_used or self._comes_from_outside(cut.whole) else run[::-1]
+        if not run or self.written.get(cut.shape, -1) >= cut.end or self._comes_from_outside(cut.whole):
+            return []
+        return [] if any(self._is_taken_behind(shape, cut) for shape in made) else run[::-1]
 
     def is_a_heads(self, run: list[int], cut: _Cut) -> bool:
         """Return whether that is a product with a whole vocabulary and nothing else (`logits-of-all-positions` tells that)."""
         return [self.names[at] for at in run] == ["aten::linear"] and cut.whole.shape[-1] >= LARGE_VOCABULARY
 
-    def _is_written(self, cut: _Cut) -> bool:
-        """Return whether the next op behind the cuts writes to what they took."""
-        place = next((at for at in range(cut.end, len(self.names)) if self.names[at] not in VIEW_OPS), None)
-        return place is not None and self.names[place].endswith("_") and self.shapes(place)[:1] == [cut.shape]
-
     def _is_taken_behind(self, shape: Shape, cut: _Cut) -> bool:
-        """Return whether an op behind the cuts takes a tensor of this shape before another one makes one anew; the backward pass
-        takes none.
-        """
-        first = self.first_that_takes(shape, cut.whole.type if shape == cut.whole.shape else "", cut.end)
-        return first < self.end and first <= self.first_that_makes(shape, cut.end)
+        """Return whether an op behind the cuts takes more tensors of this shape than were made since, and not yet taken."""
+        available, of_type = 0, cut.whole.type if shape == cut.whole.shape else ""
+        uses = self.uses.get(shape, [])
+        for _, takes, makes in uses[bisect_left(uses, cut.end, key=itemgetter(0)) :]:
+            taken = takes[of_type] if of_type else takes.total()
+            if taken > available:
+                return True
+            available += makes - taken
+        return False
 
     def _comes_from_outside(self, whole: Tensor) -> bool:
         """Return whether the first op of the step that takes a tensor of this shape and type has none before it that makes one:
         it may be what an earlier step has made, and a later one takes what this one makes.
         """
-        return self.first_that_takes(whole.shape, whole.type) <= self.first_that_makes(whole.shape)
+        for _, takes, makes in self.uses.get(whole.shape, []):
+            if takes[whole.type]:
+                return True
+            if makes:
+                return False
+        return False

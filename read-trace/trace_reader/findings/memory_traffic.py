@@ -16,7 +16,7 @@ from trace_reader.findings.verdict import denominator
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Activity, Trace
-from trace_reader.model.rows import Rows, among, distinct, grouped, median
+from trace_reader.model.rows import Rows, among, distinct, grouped, median, once
 from trace_reader.model.slices import NO_NODE, Inputs, Kind
 from trace_reader.names.kernel_names import CONVERTS, decode_name
 from trace_reader.names.op_names import is_device_copy
@@ -48,7 +48,7 @@ FORWARD_ONLY = frozenset(
 )  # fmt: skip
 ACTIVATIONS = 0.3  # of the peak
 FEWEST_STEPS, GROWS_BYTES, MOST_TOLD = 3, 1 << 20, 5
-FEWEST_AGAIN, MOST_NODES_CHECKED = 3, 0.5  # nodes that run again, in a step; of all nodes
+FEWEST_AGAIN, MOST_NODES_CHECKED = 3, 0.7  # nodes that run again, in a step; of all nodes
 LOOKS_FOR_NAN = frozenset(["aten::isnan", "aten::_is_any_true", "aten::any", "aten::item"])  # of a gradient
 LEFT_OF_TRACEBACKS = 0.15, 0.7  # of the CPU's time in ops that keep a traceback for each of their nodes
 FEWEST_CATS = 4  # a step
@@ -325,7 +325,7 @@ def _many_backward_passes(trace: Trace, facts: Facts) -> Seen | None:
     "evaluate_function in the backward pass: aten::isnan, any and item in each",
     "Each gradient is searched for NaN values, as torch.autograd.set_detect_anomaly does. That mode also keeps a traceback for "
     "each op of the forward pass.",
-    "Switch it off (torch.autograd.set_detect_anomaly(False), no detect_anomaly()) except while you debug.",
+    "Switch it off (torch.autograd.set_detect_anomaly(False), no detect_anomaly(), no such hooks) except while you debug.",
 )
 def _anomaly_detection(trace: Trace, facts: Facts) -> Seen | None:
     checks = trace.ops.where(trace.ops.is_named(LOOKS_FOR_NAN.__contains__))
@@ -361,6 +361,7 @@ def _recomputation(trace: Trace, facts: Facts) -> Seen | None:
     launched = launched.where(_are_inside(trace, launched.op, again))
     work, all_us, of_what = launched, trace.linked.total_us, "GPU time"
     if facts.verdict == "cpu-only":
+        again = again.where(_are_recorded_by_autograd(trace, again))  # else a backward pass of the program's own
         work, all_us, of_what = again, trace.steps.total_us, "the steps' time"
     if not len(work) or work.total_us < RECOMPUTED * all_us:
         return None
@@ -369,6 +370,15 @@ def _recomputation(trace: Trace, facts: Facts) -> Seen | None:
     if kept := _kept_less(trace, again, innermost(trace.slices, trace.parent, again.at, in_backward)):
         seen += f"; else about {human_bytes(kept)} more would be kept for the backward pass"
     return Seen(seen, work, effect=surely(dropped(again)))
+
+
+def _are_recorded_by_autograd(trace: Trace, ops: Rows) -> np.ndarray:
+    """For each op, whether it or one inside of it makes a node."""
+    is_one = np.zeros(len(trace.slices), bool)
+    is_one[ops.at] = True
+    makers = trace.ops.at[trace.slices.node[trace.ops.at] != NO_NODE]
+    around = np.where(is_one[makers], makers, innermost(trace.slices, trace.parent, makers, is_one))
+    return among(ops.at, once(around[around >= 0]))
 
 
 def _kept_less(trace: Trace, again: Rows, node: np.ndarray) -> int:

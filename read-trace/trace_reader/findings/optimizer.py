@@ -195,6 +195,7 @@ class _Pass(msgspec.Struct):
     gradients: list[Shape]
     anew: Counter[Shape]
     updated: Counter[Shape]
+    used: set[Shape]  # what ops take or change between the backward pass and the optimizer's step, and other ops in place
 
 
 class _Unused(msgspec.Struct):
@@ -256,6 +257,11 @@ def _unused(place: int, one: _Pass, after: _Pass) -> _Unused | None:
     unused = Counter(one.gradients) - one.updated
     if unused.total() < LEAST_UNUSED * len(one.gradients) or unused - after.anew:
         return None
+    # What the next pass adds to a gradient may be left of a parameter that was updated; else it is kept, as what is updated there
+    # beside its own gradients.
+    kept = (Counter(after.gradients) - after.anew - one.updated) + (after.updated - Counter(after.gradients))
+    if any(shape in kept or shape in one.used for shape in unused):
+        return None
     last, first = _taken(unused, one.gradients[::-1])[::-1], _taken(unused, one.gradients)
     is_last, is_first = last == sorted(last), first == sorted(first, reverse=True)
     if is_last == is_first:
@@ -280,8 +286,23 @@ def _passes(trace: Trace, steps: Rows, nodes: Rows) -> list[_Pass]:
         rows = nodes.at[place == number].tolist()
         gradients = [shape for row in rows for shape in shapes_of(slices, row)[:1]]
         anew = Counter(shape for row in rows if row not in added for shape in shapes_of(slices, row)[:1])
-        passes.append(_Pass(rows, gradients, anew, _updated(trace, Rows(slices, steps.at[[number]]))))
+        used = _used(trace, steps, number, int(slices.end_ns[rows[-1]]) if rows else int(steps.start_ns[number]))
+        passes.append(_Pass(rows, gradients, anew, _updated(trace, Rows(slices, steps.at[[number]])), used))
     return passes
+
+
+def _used(trace: Trace, steps: Rows, number: int, end_ns: int) -> set[Shape]:
+    """Return the shapes that ops take between the end of a backward pass and the optimizer's step behind it; or that they write
+    in place or take twice from there to the next such step.
+    """
+    outer, start_ns = trace.outer_ops, int(steps.start_ns[number])
+    until_ns = int(steps.start_ns[number + 1]) if number + 1 < len(steps) else np.iinfo(np.int64).max
+    between = outer.where((outer.start_ns >= end_ns) & (outer.start_ns < start_ns))
+    behind = outer.where((outer.start_ns >= int(steps.end_ns[number])) & (outer.start_ns < until_ns))
+    in_place = behind.where(behind.is_named(lambda name: name.endswith("_") and name != "aten::zero_" and "_zero_" not in name))
+    twice = (shapes_of(trace.slices, row) for row in behind.at.tolist())
+    found = {shape for ops in (between, in_place) for row in ops.at.tolist() for shape in shapes_of(trace.slices, row)[:1]}
+    return found | {shape for shapes in twice for shape, n in Counter(shapes).items() if n > 1}
 
 
 def _updated(trace: Trace, step: Rows) -> Counter[Shape]:

@@ -20,7 +20,7 @@ PRODUCTS = frozenset(["aten::linear", "aten::matmul", "aten::mm"])
 GATHERS = frozenset(["aten::index", "aten::index_select", "aten::embedding"])
 MORE_ROWS = 2  # times as many as what they were gathered from has
 CHAINED = frozenset(["aten::matmul", "aten::bmm", "aten::mm"])
-MOST_RANK, THIN, NEARBY = 256, 4, 6  # numbers; times as many on the other side; ops
+MOST_RANK, THIN = 256, 4  # numbers; times as many on the other side
 FEWER = 2  # times as many operations as in the other order
 OF_A_NUMBER = frozenset(["aten::mul", "aten::div"])
 CHOICES = frozenset(["aten::topk", "aten::max"])
@@ -241,7 +241,8 @@ def _growing(lengths: np.ndarray) -> list[list[int]]:
     "in inference, two thin layers beside a large one, and a sum",
     "aten::linear with a weight of few rows, and right after it one with a weight of as few columns; aten::add behind them",
     "Low-rank adapters run as two short layers beside each layer that they adapt, and their result is added to its.",
-    "In inference, merge the adapters into the weights once, after loading (peft: merge_and_unload()).",
+    "If they are adapters, and the same ones serve all requests: merge them into the weights once, after loading (peft: "
+    "merge_and_unload()).",
     source="https://huggingface.co/docs/peft/main/en/developer_guides/lora",
 )
 def _adapters_not_merged(trace: Trace, facts: Facts) -> Seen | None:
@@ -260,11 +261,14 @@ def _adapters_not_merged(trace: Trace, facts: Facts) -> Seen | None:
             if up - down > 1 or len(first) < 2 or len(second) < 2 or second[0] != _made_by(first):
                 continue
             rank, (many, few) = first[1][0], second[1]
-            adapted = [at for at in (*range(down - 2, down), *range(up + 1, up + 3)) if at in layers]
+            before = down - 2 if down and names[down - 1] in ("aten::to", "aten::dropout") else down - 1
+            adapted = [at for at in (before, up + 1, up + 2) if at in layers]
             is_beside = any(shapes_of(trace.slices, rows[at])[:2] == [first[0], (many, first[1][1])] for at in adapted)
-            behind = range(up + 1, min(up + 1 + NEARBY, len(rows)))
-            add = next((at for at in behind if names[at] == "aten::add"), None)
+            add = _sum_behind(trace, rows, names, up)
             if rank > MOST_RANK or few != rank or min(many, first[1][1]) < THIN * rank or not is_beside or add is None:
+                continue
+            behind = [at for at in adapted if at > up]
+            if not all(at < add for at in behind):
                 continue
             if shapes_of(trace.slices, rows[add])[:2] == [_made_by(second)] * 2:
                 scale = [at for at in range(up + 1, add) if names[at] in OF_A_NUMBER]
@@ -275,6 +279,20 @@ def _adapters_not_merged(trace: Trace, facts: Facts) -> Seen | None:
     ops = Rows(trace.slices, np.sort(np.array(found)))
     rank, n = ranks.most_common(1)[0][0], ranks.total() / len(trace.steps)
     return seen_with_time(trace, facts, ops, f"{n:.3g} adapters per step, of rank {rank}", Effect(dropped(ops), dropped(ops)))
+
+
+def _sum_behind(trace: Trace, rows: list[int], names: list[str], up: int) -> int | None:
+    """Return the addition behind an adapter's second layer: between them only the layer that is adapted, and a multiplication
+    by a number.
+    """
+    at, layers = up + 1, 0
+    while at < len(rows) and names[at] != "aten::add":
+        layers += names[at] == "aten::linear"
+        is_scaled = names[at] in OF_A_NUMBER and len(shapes_of(trace.slices, rows[at])) == 1
+        if layers > 1 or not (is_scaled or names[at] in ("aten::linear", "aten::dropout")):
+            return None
+        at += 1
+    return at if at < len(rows) else None
 
 
 def _made_by(layer: list[tuple[int, ...]]) -> tuple[int, ...]:

@@ -145,7 +145,8 @@ def whole_numbers(inputs: Inputs) -> list[int]:
 def size_of_view(inputs: Inputs) -> tuple[int, ...] | None:
     """Return the shape that aten::as_strided makes; None where it was not recorded."""
     text = _value(inputs, 1)
-    return tuple(map(int, re.findall(r"\d+", text))) if isinstance(text, str) and text.startswith("[") else None
+    is_size = isinstance(text, str) and text.startswith("[") and "-" not in text
+    return tuple(map(int, re.findall(r"\d+", text))) if is_size else None
 
 
 def _is_size(n: Any) -> bool:
