@@ -305,7 +305,9 @@ RIGHT_MARK = """() => { const found = exercise.lit(), { spans } = report.timelin
         else for (let i = 0; i < panel.n; i++)
             if (inside((panel.start[i] + panel.end[i]) / 2 - panel.shift) && /^(nccl|gloo):/.test(panel.names[panel.name[i]])) {
                 report.timeline.select(panel, i); return; }
-    } }"""
+    }
+    const [panel] = report.panels, isNamed = (i) => exercise.data.names.some((part) => panel.called(i).includes(part));
+    report.timeline.select(panel, [...Array(panel.n).keys()].find(isNamed)); }"""
 
 
 def mark_rightly(page):

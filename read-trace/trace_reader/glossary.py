@@ -279,9 +279,9 @@ GLOSSARY: dict[str, str] = {
         "transfer."
     ),
     "verdict": (
-        "What limits a run: the class that has at least half of the critical path, as in gpu-bound or overhead-bound. Where the "
-        "reader knows what limits the run without the profiler, it gives the verdict of that run. A verdict is about the whole "
-        "run; a single kernel is compute-bound or memory-bound."
+        "What limits a run: the class of work that has at least half of the critical path, as in gpu-bound or overhead-bound. If "
+        "read-trace knows what would limit the run without the profiler, it gives that as the verdict. A verdict is about the "
+        "whole run; a single kernel is compute-bound or memory-bound."
     ),
     "view": (
         "An op that changes a tensor's shape or strides and copies no data, such as `aten::t` or `aten::view`. It costs CPU time "
