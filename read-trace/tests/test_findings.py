@@ -1989,27 +1989,43 @@ def test_what_the_backward_pass_computes_on_the_cpu_counts(tmp_path):
     assert found(tmp_path, events)["compute-on-the-cpu"].startswith("1 aten::div per step (300.0 µs each): 31%")
 
 
-def reduced_on_the_host(then, between=(), bytes=1000):
-    """Scores that are copied to the host for 400 us, in a step of 1,000, and what runs behind them."""
-    fetched = [op("aten::to", 5, 420), op("aten::copy_", 6, 418), call("cudaMemcpyAsync", 8, 410, 1),
-               memcpy(10, 400, 1, "Memcpy DtoH (Device -> Pageable)", bytes)]  # fmt: skip
-    return [step(0, 0, 1000), *fetched, *between, op(then, 500, 300), op("aten::add", 900, 50), *linked(ADD, 910, 80, 2)]
+SCORES = [64, 1000]
+
+
+def reduced_on_the_host(then, between=(), bytes=1000, *, fetched=SCORES, reduced=SCORES, behind=(), steps=1):
+    """Scores that are copied to the host for 400 us, in steps of 1,000, and what runs behind them."""
+    copy = shaped("aten::to", 5, 420, fetched) if fetched else op("aten::to", 5, 420)
+    reduce = shaped(then, 500, 300, reduced) if reduced else op(then, 500, 300)
+    one = [shaped("aten::softmax", 1, 3, SCORES), copy, op("aten::copy_", 6, 418), *between, reduce, *behind, op("aten::add", 900, 50)]
+    events = []
+    for n in range(steps):
+        ts = 1000 * n
+        events += [step(n, ts, 1000), *(later(event, ts) for event in one), call("cudaMemcpyAsync", ts + 8, 410, 2 * n + 1),
+                   memcpy(ts + 10, 400, 2 * n + 1, "Memcpy DtoH (Device -> Pageable)", bytes),
+                   *linked(ADD, ts + 910, 80, 2 * n + 2)]  # fmt: skip
+    return events
 
 
 @pytest.mark.parametrize(
-    ("then", "between", "told"),
+    ("then", "also", "told"),
     [
-        ("aten::argmax", (), True),
-        ("aten::argmax", (op("aten::view", 450, 2),), True),
-        ("aten::div", (), False),  # it needs all of them
-        ("aten::argmax", (op("aten::mul", 450, 40),), False),  # of the product
+        ("aten::argmax", {}, True),
+        ("aten::argmax", {"between": (op("aten::view", 450, 2),)}, True),
+        ("aten::div", {}, False),  # it needs all of them
+        ("aten::argmax", {"between": (op("aten::mul", 450, 40),)}, False),  # of the product
+        ("aten::argmax", {"reduced": [64, 10]}, False),  # of something else
+        ("aten::argmax", {"fetched": None, "reduced": None}, False),  # it may be of something else
+        ("aten::argmax", {"behind": (shaped("aten::topk", 810, 40, [64, 10]),)}, True),
+        ("aten::argmax", {"behind": (shaped("aten::topk", 810, 40, SCORES),)}, False),
+        ("aten::argmax", {"steps": 2}, True),  # the next step has such scores, too
+        ("aten::argmax", {"behind": (shaped("aten::topk", 810, 40, SCORES),), "steps": 2}, False),
     ],
 )
-def test_what_is_fetched_for_a_reduction_goes_with_it(tmp_path, then, between, told):
-    facts = read(write(tmp_path / "t.json", *reduced_on_the_host(then, between)))
+def test_what_is_fetched_for_a_reduction_goes_with_it(tmp_path, then, also, told):
+    facts = read(write(tmp_path / "t.json", *reduced_on_the_host(then, **also)))
     (one,) = [finding for finding in facts.findings if finding.slug == "compute-on-the-cpu"]
-    also = "; what they reduce was copied to the host for them, 400.0 µs of copying per step"
-    assert one.seen.endswith(also) is told
+    words = "; what they reduce was copied to the host for them, 400.0 µs of copying per step"
+    assert one.seen.endswith(words) is told
     assert (one.gain.low > 0.5, one.gain.high > 0.7) == ((True, True) if told else (False, False))
 
 
@@ -2021,6 +2037,12 @@ def test_without_anomaly_detection_the_forward_pass_keeps_no_tracebacks(tmp_path
         facts = read(write(tmp_path / "t.json", step(0, 0, 1000), *ops, *checked, *work))
         (one,) = [finding for finding in facts.findings if finding.slug == "anomaly-detection"]
         assert low <= one.gain.high <= high, one.gain
+
+
+def test_anomaly_detection_looks_at_nearly_every_node(tmp_path):
+    for checked, told in ((2, False), (3, True)):
+        nodes = on(2, *(e for n in range(4) for e in (backward("Mm", 100 * n, 90, n), *[isnan(100 * n + 50)] * (n < checked))))
+        assert ("anomaly-detection" in found(tmp_path, [step(0, 0, 1000), *nodes])) is told
 
 
 def test_a_query_before_the_steps_is_not_counted_in_them(tmp_path):
@@ -2616,6 +2638,9 @@ def test_what_is_ahead_of_trained_layers_may_be_frozen_ones(tmp_path):
         ({"between": (shaped("aten::gelu", 260, 5, [4, 10, 96]),)}, False),  # the sum is of something else
         ({"between": (shaped("aten::mul", 260, 5, [4, 10, 96], [4, 1, 1]),)}, False),  # each row has adapters of its own
         ({"rank": 25}, False),
+        ({"between": (shaped("aten::dropout", 106, 2, [4, 10, 64]),)}, True),
+        ({"between": (shaped("aten::gelu", 106, 2, [4, 10, 64]),)}, False),  # what it takes is made of the layer's result
+        ({"base_first": False, "between": (shaped("aten::linear", 370, 9, [4, 10, 96], [96, 96]),)}, False),  # two layers
     ],
 )
 def test_two_thin_layers_may_be_no_adapter(tmp_path, made, told):
@@ -2628,8 +2653,16 @@ def test_an_adapter_has_its_layer_beside_it_and_no_backward_pass(tmp_path):
     before = [shaped("aten::linear", 1, 3, [4, 10, 64], [96, 64]), shaped("aten::softmax", 4, 2, [4, 10, 64]),
               shaped("aten::dropout", 7, 2, [4, 10, 64])]  # fmt: skip
     assert "adapters-not-merged" not in found(tmp_path, [step(0, 0, 1000), *before, *thin])
+    summed_before = [e for e in thin if e["name"] != "aten::mul"] + [shaped("aten::linear", 450, 50, [4, 10, 64], [96, 64])]
+    assert "adapters-not-merged" not in found(tmp_path, [step(0, 0, 1000), *summed_before])
     trained = [*adapted(), *on(2, backward("Addmm", 600, 30, 1))]
     assert "adapters-not-merged" not in found(tmp_path, [step(0, 0, 1000), *trained])
+
+
+def test_attention_behind_a_layer_of_float32_is_meant_so(tmp_path):
+    layer, wide = {"Input Dims": [[2, 64, 128], [384, 128]]}, ["float"] * 2
+    events = [*float_attention("float"), op("aten::linear", 30, 20, **layer, **{"Input type": wide})]
+    assert "attention-in-float32" not in found(tmp_path, [step(0, 0, 1000), *sorted(events, key=lambda e: e["ts"])])
 
 
 def test_what_is_computed_again_on_a_cpu_counts(tmp_path):
@@ -2714,6 +2747,10 @@ def test_a_whole_vocabularys_logits_are_told_once(tmp_path):
           shaped("aten::mul", 420, 9, [4, 16, 64], [4, 16, 64])], False),
         ([*tokens([4, 64]), shaped("aten::linear", 400, 9, [4, 16, 8], [64, 8]),
           shaped("aten::mul", 420, 9, [4, 16, 64], [64])], True),
+        # One more is made, and two ops take such a tensor.
+        ([*tokens([4, 64]), shaped("aten::linear", 400, 9, [4, 16, 8], [64, 8]), shaped("aten::sum", 420, 9, [4, 16, 64]),
+          shaped("aten::sum", 440, 9, [4, 16, 64])], False),
+        ([*tokens([4, 64]), shaped("aten::linear", 400, 9, [4, 16, 8], [64, 8]), shaped("aten::sum", 420, 9, [4, 16, 64])], True),
         # The part is written, later.
         ([*tokens([4, 64]), shaped("aten::add_", 450, 9, [4, 64], [4, 64])], False),
         # Behind the backward pass, too.
@@ -2726,6 +2763,18 @@ def test_a_whole_vocabularys_logits_are_told_once(tmp_path):
 def test_where_the_rest_may_be_used_nothing_is_cut_first(tmp_path, events, told):
     events = sorted(events, key=lambda e: e["ts"])
     assert ("cut-afterwards" in found(tmp_path, [step(0, 0, 1000), *events])) is told
+
+
+def test_what_is_no_part_of_the_run_does_not_run_behind_the_cut(tmp_path):
+    """A weight that is cast for its layer takes part in none of the tokens; what is broadcast is made of something smaller."""
+    weight = op("aten::to", 185, 4, **{"Input Dims": [[64, 256], []], "Input type": ["float", "Scalar"],
+                                      "Concrete Inputs": ["", "15"]})  # fmt: skip
+    events = sorted([*tokens([4, 64]), weight], key=lambda e: e["ts"])
+    assert found(tmp_path, [step(0, 0, 1000), *events])["cut-afterwards"].startswith("4 ops per step make all of a tensor")
+    events = [shaped("aten::linear", 5, 50, [4, 16, 8], [64, 8]), shaped("aten::relu", 60, 50, [4, 16, 64]),
+              shaped("aten::add", 120, 200, [4, 1, 64], [1, 16, 64]),
+              *cut("aten::select", 330, [4, 16, 64], [4, 64])]  # fmt: skip
+    assert found(tmp_path, [step(0, 0, 1000), *events])["cut-afterwards"].startswith("1 ops per step make all of a tensor")
 
 
 def test_a_states_rows_are_not_cut_first(tmp_path):
@@ -2764,8 +2813,11 @@ def test_gradients_that_something_else_takes_are_used(tmp_path):
         (shaped("aten::sub_", step_ends + 1, 1, DRAWS[0], DRAWS[0]), False),
         (shaped("aten::zero_", step_ends + 1, 1, DRAWS[0]), True),
         (shaped("aten::linalg_vector_norm", begins - 3, 2, CRITIC[0]), True),
+        (shaped("aten::dot", step_ends + 1, 1, DRAWS[1], DRAWS[1]), False),  # of two gradients
+        (shaped("aten::mm", step_ends + 1, 1, [3, 8], DRAWS[0]), True),  # of the parameter
     ):
-        facts = read(write(tmp_path / "t.json", *sorted([*events, other], key=lambda e: e["ts"])))
+        norm = shaped("aten::linalg_vector_norm", begins - 5, 1, CRITIC[1])  # of what is updated
+        facts = read(write(tmp_path / "t.json", *sorted([*events, norm, other], key=lambda e: e["ts"])))
         advice = [finding.next for finding in facts.findings if finding.slug == "gradients-of-another-part"]
         assert ("detach() that input" in advice[0]) is told, (other["name"], advice)
 

@@ -200,22 +200,27 @@ def _compute_on_the_cpu(trace: Trace, facts: Facts) -> Seen | None:
 
 def _fetched(trace: Trace, ops: Rows) -> Rows:
     """Return the ops that copy something to the host, where the next one on their thread (views apart) is one of these and
-    reduces it, and no other takes a tensor of its shape behind that.
+    reduces it, and no other in their step takes a tensor of its shape behind that, as far as shapes were recorded.
     """
     outer = trace.outer_ops.where(~trace.outer_ops.is_named(VIEW_OPS.__contains__))
     copies = trace.linked.where(trace.linked.is_named(lambda name: "DtoH" in name) & (trace.linked.op >= 0))
     is_outer = np.zeros(len(trace.slices), bool)
     is_outer[outer.at] = True
     copying = innermost(trace.slices, trace.parent, copies.op, is_outer)
-    copying = np.where(is_outer[copies.op], copies.op, copying)
+    copying = np.sort(np.where(is_outer[copies.op], copies.op, copying))
     found = [np.empty(0, np.int64)]
-    for _, one in outer.by(outer.track):
-        reduces = among(one.at[1:], ops.at) & one.is_named(REDUCES.__contains__)[1:]
-        for place in np.flatnonzero(reduces & among(one.at[:-1], np.sort(copying))).tolist():
-            shapes = [shapes_of(trace.slices, row)[:1] for row in one.at[place : place + 2].tolist()]
-            behind = (shapes_of(trace.slices, row) for row in one.at[place + 2 :].tolist())
-            if shapes[0] == shapes[1] and not any(shape in taken for taken in behind for shape in shapes[0]):
-                found.append(one.at[[place]])
+    for _, one in outer.by(outer.track, trace.step_at(outer.start_ns)):
+        copies_it = among(one.at, copying)
+        reduces_it = np.append(False, copies_it[:-1]) & among(one.at, ops.at) & one.is_named(REDUCES.__contains__)
+        places = np.flatnonzero(reduces_it) - 1
+        if not len(places):
+            continue
+        others = np.flatnonzero(~copies_it & ~reduces_it).tolist()
+        taken_last = {shape: at for at in others for shape in shapes_of(trace.slices, int(one.at[at]))}
+        shapes = [[shapes_of(trace.slices, row)[:1] for row in one.at[at : at + 2].tolist()] for at in places.tolist()]
+        is_fetched = [copied != [] and copied == reduced and taken_last.get(copied[0], -1) < at
+                      for at, (copied, reduced) in zip(places.tolist(), shapes, strict=True)]  # fmt: skip
+        found.append(one.at[places[is_fetched]])
     return Rows(trace.slices, np.sort(np.concatenate(found)))
 
 
