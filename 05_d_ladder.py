@@ -17,14 +17,13 @@ all rungs, on an H200 and on a CPU, with what the reader advised before each.
 Writes traces/05_d_ladder/<layers>_<dim>_<heads>_<vocab>_<batch>_<seq>_<rung>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
 """
 
-import sys
-
 from common.cli import DTYPES, LessonParser, run
 from common.device import choose_device
 from common.plain_step import time_plain_steps
 from common.record import record, warm_up
 from common.summary import finish
 from models.ladder import RUNGS, Decoder, reached
+from models.rungs import parse_rung
 import torch
 from torch.profiler import record_function
 
@@ -42,11 +41,7 @@ def parse_args(argv=None):
     parser.add_size("--batch", batch, "sequences")
     parser.add_size("--seq", seq, "tokens per sequence")
     parser.add_variant("--rung", RUNGS, "naive", "the rung; it has the changes of those before it")
-    argv = sys.argv[1:] if argv is None else argv
-    args = parser.parse_args([*COMPILED.get(parser.parse_args(argv).rung, ()), *argv])
-    if args.dim % args.heads:
-        parser.error(f"--heads {args.heads} is no divisor of --dim {args.dim}")
-    return args
+    return parse_rung(parser, argv, COMPILED)
 
 
 def main(args):

@@ -19,8 +19,6 @@ Writes traces/05_e_answer_ladder/<layers>_<dim>_<heads>_<vocab>_<batch>_<prompt>
 .txt; the mode is eager or compile.
 """
 
-import sys
-
 from common.cli import DTYPES, LessonParser, run
 from common.device import choose_device
 from common.plain_step import time_plain_steps
@@ -28,9 +26,10 @@ from common.record import record, warm_up
 from common.summary import finish
 from models.answering import RUNGS, Answer, Decoder, reached
 from models.decoding import floor_of
+from models.rungs import parse_rung
 import torch
 
-COMPILED = ("compiled", "graph")  # rungs
+COMPILED = {"compiled": ("--compile",), "graph": ("--compile",)}  # flags of these rungs
 WITH_GPU, WITHOUT = (6, 768, 12, 8192, 8, 512, 8), (2, 128, 4, 512, 4, 64, 8)  # layers, dim, heads, vocab, batch, prompt, new
 
 
@@ -45,11 +44,7 @@ def parse_args(argv=None):
     parser.add_size("--prompt", prompt, "tokens of the prompt")
     parser.add_size("--new", new, "tokens of the answer")
     parser.add_variant("--rung", RUNGS, "naive", "the rung; it has the changes of those before it")
-    argv = sys.argv[1:] if argv is None else argv
-    args = parser.parse_args([*(("--compile",) if parser.parse_args(argv).rung in COMPILED else ()), *argv])
-    if args.dim % args.heads:
-        parser.error(f"--heads {args.heads} is no divisor of --dim {args.dim}")
-    return args
+    return parse_rung(parser, argv, COMPILED)
 
 
 def main(args):

@@ -4,27 +4,25 @@ keeps what the ones before it changed.
 
 from typing import Any
 
+from models.rungs import Rungs
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-RUNGS = {  # in their order: what each of them changes
-    "naive": "nothing yet",
-    "no_grad": "autograd is off",
-    "last": "logits for the last position only, instead of for all",
-    "cache": "keys and values are kept, and each pass computes the new token alone, instead of the whole text again",
-    "room": "the room for all keys and values is made once, instead of a longer copy for each token",
-    "reads": "the tokens stay on the device until the answer is complete; before, the CPU read each of them",
-    "bits": "weights, keys and values in 16 bits",
-    "compiled": "torch.compile, of the pass for one token",
-    "graph": "one launch for each token, as a CUDA graph",
-}
-
-
-def reached(rung: str, other: str) -> bool:
-    """Return whether a rung is as high as another one."""
-    every = list(RUNGS)
-    return every.index(rung) >= every.index(other)
+RUNGS = Rungs(
+    {  # in their order: what each of them changes
+        "naive": "nothing yet",
+        "no_grad": "autograd is off",
+        "last": "logits for the last position only, instead of for all",
+        "cache": "keys and values are kept, and each pass computes the new token alone, instead of the whole text again",
+        "room": "the room for all keys and values is made once, instead of a longer copy for each token",
+        "reads": "the tokens stay on the device until the answer is complete; before, the CPU read each of them",
+        "bits": "weights, keys and values in 16 bits",
+        "compiled": "torch.compile, of the pass for one token",
+        "graph": "one launch for each token, as a CUDA graph",
+    }
+)
+reached = RUNGS.reached
 
 
 class Growing:

@@ -4,28 +4,26 @@ what the ones before it changed.
 
 import math
 
+from models.rungs import Rungs
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-RUNGS = {  # in their order: what each of them changes
-    "naive": "nothing yet",
-    "heads": "all heads in one matrix multiplication, instead of a loop over the heads",
-    "mask": "the mask is made once, on the device, instead of once in each block",
-    "attention": "one op for attention, instead of separate ops for scores, mask, softmax and the second matmul",
-    "fused_ops": "torch's LayerNorm and GELU, in place of their formulas",
-    "reads": "the loss and the gradients' norm stay on the device; before, the CPU read a number for each gradient",
-    "optimizer": "one optimizer kernel for all weights, in place of a loop over them",
-    "bits": "matrix multiplications in 16 bits",
-    "compiled": "torch.compile",
-    "graph": "one launch for each pass, as a CUDA graph",
-}
-
-
-def reached(rung: str, other: str) -> bool:
-    """Return whether a rung is as high as another one."""
-    every = list(RUNGS)
-    return every.index(rung) >= every.index(other)
+RUNGS = Rungs(
+    {  # in their order: what each of them changes
+        "naive": "nothing yet",
+        "heads": "all heads in one matrix multiplication, instead of a loop over the heads",
+        "mask": "the mask is made once, on the device, instead of once in each block",
+        "attention": "one op for attention, instead of separate ops for scores, mask, softmax and the second matmul",
+        "fused_ops": "torch's LayerNorm and GELU, in place of their formulas",
+        "reads": "the loss and the gradients' norm stay on the device; before, the CPU read a number for each gradient",
+        "optimizer": "one optimizer kernel for all weights, in place of a loop over them",
+        "bits": "matrix multiplications in 16 bits",
+        "compiled": "torch.compile",
+        "graph": "one launch for each pass, as a CUDA graph",
+    }
+)
+reached = RUNGS.reached
 
 
 def attend(q, k, v, mask):

@@ -1996,7 +1996,15 @@ def reduced_on_the_host(then, between=(), bytes=1000, *, fetched=SCORES, reduced
     """Scores that are copied to the host for 400 us, in steps of 1,000, and what runs behind them."""
     copy = shaped("aten::to", 5, 420, fetched) if fetched else op("aten::to", 5, 420)
     reduce = shaped(then, 500, 300, reduced) if reduced else op(then, 500, 300)
-    one = [shaped("aten::softmax", 1, 3, SCORES), copy, op("aten::copy_", 6, 418), *between, reduce, *behind, op("aten::add", 900, 50)]
+    one = [
+        shaped("aten::softmax", 1, 3, SCORES),
+        copy,
+        op("aten::copy_", 6, 418),
+        *between,
+        reduce,
+        *behind,
+        op("aten::add", 900, 50),
+    ]
     events = []
     for n in range(steps):
         ts = 1000 * n
