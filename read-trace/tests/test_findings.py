@@ -355,20 +355,27 @@ def layers_twice(differentiated=(0, 1), widths=((32, 8), (8, 32)), again=((32, 8
 CRITIC, DRAWS = ([8, 4], [8]), ([4, 2], [4])  # the parameters of two parts
 
 
-def parts(*passes, step_us=1000):
-    """A step of several backward passes, each with its optimizer's step: (gradients, what of them is added to, updated)."""
-    events, ts = [step(0, 0, step_us)], 5
-    for gradients, added, updated in passes:
-        for n, shape in enumerate(gradients):
-            node = "torch::autograd::AccumulateGrad"
-            events += [backward("Addmm", ts, 50, len(events)), op(f"autograd::engine::evaluate_function: {node}", ts + 51, 9),
-                       shaped(node, ts + 52, 7, shape)]  # fmt: skip
-            events += [shaped("aten::add_", ts + 53, 2, shape, shape)] * (n in added)
-            ts += 60
-        ts += 5
-        events.append(annotation("Optimizer.step#SGD.step", ts, 10 + 10 * len(updated)))
-        events += [shaped("aten::add_", ts + 1 + 10 * n, 9, shape, shape) for n, shape in enumerate(updated)]
-        ts += 20 + 10 * len(updated)
+def parts(*passes, steps=1, ops=("aten::add_",)):
+    """Steps of several backward passes, each with its optimizer's step: (gradients, what of them is added to, updated). `ops`:
+    of the optimizers, for each parameter.
+    """
+    events = []
+    for number in range(steps):
+        ts = 1000 * number + 5
+        events.append(step(number, ts - 5, 1000))
+        for gradients, added, updated in passes:
+            for n, shape in enumerate(gradients):
+                node = "torch::autograd::AccumulateGrad"
+                events += [backward("Addmm", ts, 50, len(events)), op(f"autograd::engine::evaluate_function: {node}", ts + 51, 9),
+                           shaped(node, ts + 52, 7, shape)]  # fmt: skip
+                events += [shaped("aten::add_", ts + 53, 2, shape, shape)] * (n in added)
+                ts += 60
+            ts += 5
+            events.append(annotation("Optimizer.step#SGD.step", ts, 10 + 10 * len(updated)))
+            each_us = 9 / len(ops)
+            events += [shaped(name, ts + 1 + 10 * n + k * each_us, 0.9 * each_us, shape, shape)
+                       for n, shape in enumerate(updated) for k, name in enumerate(ops)]  # fmt: skip
+            ts += 20 + 10 * len(updated)
     return events
 
 
@@ -985,6 +992,9 @@ def test_adam_multiplies_twice_for_each_parameter_that_it_changes(tmp_path, scal
     assert ("gradients-nobody-uses" in seen) is told
     if told:
         words = "the gradients of 4 parameters are computed in a step, of which the optimizer uses 2 at most; "
+        assert seen["gradients-nobody-uses"].startswith(words)
+        # Of one of the two, the weight does not decay.
+        seen = found(tmp_path, [step(0, 0, 1000), *trained(gradients=made, updates=0), *updates[1:]])
         assert seen["gradients-nobody-uses"].startswith(words)
 
 
@@ -2655,6 +2665,14 @@ def test_two_thin_layers_may_be_no_adapter(tmp_path, made, told):
     assert ("adapters-not-merged" in found(tmp_path, [step(0, 0, 1000), *adapted(**made)])) is told
 
 
+def test_adapters_of_several_ranks(tmp_path):
+    events = [later(e, 500 * n) for n, rank in enumerate((8, 8, 16, 4, 2)) for e in adapted(rank=rank)]
+    seen = found(tmp_path, [step(0, 0, 2500), *events[:15]])["adapters-not-merged"]
+    assert seen.startswith("3 adapters per step, of rank 8 and 16; ")
+    seen = found(tmp_path, [step(0, 0, 2500), *events])["adapters-not-merged"]
+    assert seen.startswith("5 adapters per step, of rank 2 and 4 and 8 and 1 more; ")
+
+
 def test_an_adapter_has_its_layer_beside_it_and_no_backward_pass(tmp_path):
     """Two thin layers in place of a large one, and a residual behind them, are none."""
     thin = [e for e in adapted() if e["ts"] != 5]
@@ -2667,6 +2685,21 @@ def test_an_adapter_has_its_layer_beside_it_and_no_backward_pass(tmp_path):
     assert "adapters-not-merged" not in found(tmp_path, [step(0, 0, 1000), *trained])
 
 
+@pytest.mark.parametrize(
+    ("types", "told"), [(["c10::BFloat16"] * 2, True), ([], False), (["", ""], False), (["c10::BFloat16", ""], False)]
+)
+def test_layers_of_unknown_types_may_have_any_bits(tmp_path, types, told):
+    layer, *others = float_attention("float")
+    layer = layer | {"args": layer["args"] | {"Input type": types}}
+    assert ("attention-in-float32" in found(tmp_path, [step(0, 0, 1000), layer, *others])) is told
+
+
+def test_another_threads_layer_is_not_that_of_this_attention(tmp_path):
+    layer, *others = float_attention("float")
+    assert "attention-in-float32" not in found(tmp_path, [step(0, 0, 1000), *on(2, layer), *others])
+    assert "attention-in-float32" not in found(tmp_path, [step(0, 0, 50), step(1, 95, 905), layer, *others])
+
+
 def test_attention_behind_a_layer_of_float32_is_meant_so(tmp_path):
     layer, wide = {"Input Dims": [[2, 64, 128], [384, 128]]}, ["float"] * 2
     events = [*float_attention("float"), op("aten::linear", 30, 20, **layer, **{"Input type": wide})]
@@ -2677,6 +2710,9 @@ def test_what_is_computed_again_on_a_cpu_counts(tmp_path):
     node = op("autograd::engine::evaluate_function: CheckpointFunctionBackward", 0, 900)
     events = [step(0, 0, 1000), node, op("aten::linear", 5, 300), forward("aten::addmm", 10, 290, 7)]
     (one,) = [f for f in read(write(tmp_path / "t.json", *events)).findings if f.slug == "recomputation"]
+    # Nor outside of the steps.
+    outside = [step(0, 0, 900), step(1, 900, 100), *(later(e, 1000) for e in events[1:])]
+    assert "recomputation" not in found(tmp_path, outside)
     # A backward pass of the program's own may have layers, too: of these autograd makes no node.
     assert "recomputation" not in found(tmp_path, [*events[:3], op("aten::addmm", 10, 290)])
     assert one.seen == "in the backward pass: 1 x aten::linear; 30% of the steps' time"
@@ -2737,10 +2773,30 @@ def test_layers_of_all_tokens_are_cut_with_their_backward_pass(tmp_path):
     assert "cut-afterwards" not in found(tmp_path, [step(0, 0, 1000), *tokens([4, 16])])  # a number of each row needs the row
 
 
+def test_cuts_of_several_tensors_are_told_apart(tmp_path):
+    other = [later(e, 400) for e in normalized(4, 3, 32, 32, made=("aten::div",))]
+    seen = found(tmp_path, [step(0, 0, 1000), *normalized(*PICTURE), *other])["cut-afterwards"]
+    assert seen.startswith("3 ops per step make all of a tensor, of which 2x3x8x8 of 2x3x32x32 is taken (6.2%), and 2 of other ")
+
+
+def test_what_a_cut_calls_is_on_its_thread_and_on_the_cpu(tmp_path):
+    """Kernels may run meanwhile, and other threads call views of their own."""
+    events = tokens([4, 64])
+    at = next(e["ts"] for e in events if e["name"] == "aten::select")
+    kernels = [kernel("a", at + 0.1 + n / 10, 0.1, 90 + n, stream=7) for n in range(3)]
+    for other, told in ((kernels, True), ([], True)):
+        assert ("cut-afterwards" in found(tmp_path, sorted([step(0, 0, 1000), *events, *other], key=lambda e: e["ts"]))) is told
+    views = [e for e in events if e["name"] == "aten::as_strided"]
+    without = [e for e in events if e["name"] != "aten::as_strided"]
+    assert "cut-afterwards" not in found(tmp_path, [step(0, 0, 1000), *without, *on(5, *views)])
+
+
 def test_a_whole_vocabularys_logits_are_told_once(tmp_path):
     logits = [shaped("aten::embedding", 5, 10, [9000, 64], [4, 32]), shaped("aten::linear", 20, 500, [4, 32, 64], [9000, 64]),
               *cut("aten::select", 530, [4, 32, 9000], [4, 9000]), shaped("aten::softmax", 550, 9, [4, 9000])]  # fmt: skip
     assert "cut-afterwards" not in found(tmp_path, [step(0, 0, 1000), *logits])
+    norm = shaped("aten::layer_norm", 16, 3, [4, 32, 64], [64])
+    assert "cut-afterwards" not in found(tmp_path, [step(0, 0, 1000), logits[0], norm, *logits[1:]])
     small = [e if e["name"] != "aten::linear" else shaped("aten::linear", 20, 500, [4, 32, 64], [900, 64]) for e in logits]
     small[2:4] = cut("aten::select", 530, [4, 32, 900], [4, 900])
     assert "cut-afterwards" in found(tmp_path, [step(0, 0, 1000), *small])
@@ -2800,15 +2856,39 @@ def test_memory_of_the_programs_is_not_cut_first(tmp_path):
     assert found(tmp_path, [step(0, 0, 1000), *fresh])["cut-afterwards"].startswith("3 ops per step")
 
 
+def of_another_part(path, events):
+    return [f for f in read(write(path / "t.json", *events)).findings if f.slug == "gradients-of-another-part"]
+
+
 def test_where_the_other_part_comes_first_only_its_own_gradients_can_go(tmp_path):
     """Half of its nodes' time is left: they still compute the gradients of their inputs."""
     for passes, advice, high in (
         (UNDETACHED, "detach() that input", 0.12),
         (DETACHED, "set requires_grad_(False) on them", 0.07),
     ):
-        (one,) = [f for f in read(write(tmp_path / "t.json", *parts(*passes))).findings if f.slug == "gradients-of-another-part"]
+        (one,) = of_another_part(tmp_path, parts(*passes, steps=2))
         assert advice in one.next and one.gain.high == pytest.approx(high, abs=0.03)
-        assert sum(slice.duration_us for slice in one.evidence) == 118
+        assert sum(slice.duration_us for slice in one.evidence) == 2 * 118
+
+
+def test_of_the_last_pass_of_a_trace_a_step_before_says_what_follows(tmp_path):
+    assert not of_another_part(tmp_path, parts(*DETACHED))
+
+
+def test_adamw_multiplies_twice_and_updates_once(tmp_path):
+    (one,) = of_another_part(
+        tmp_path, parts(*UNDETACHED, ops=[f"aten::{name}_" for name in ("mul", "mul", "addcmul", "addcdiv")])
+    )
+    assert "of which 2 are updated" in one.seen
+    assert not of_another_part(tmp_path, parts(*UNDETACHED, ops=["aten::mul_", "aten::mul_", "aten::addcdiv_"]))
+
+
+def test_a_parameter_without_dimensions_is_left_out(tmp_path):
+    """As the logarithm of a temperature is, which an optimizer of its own updates."""
+    with_it = [([*gradients, []], added, updated) for gradients, added, updated in UNDETACHED]
+    for passes in (with_it, [UNDETACHED[0], ([[]], (), ([],)), UNDETACHED[1]]):
+        (one,) = of_another_part(tmp_path, parts(*passes))
+        assert "the gradients of 4 parameters, of which 2 are updated" in one.seen
 
 
 def test_gradients_that_something_else_takes_are_used(tmp_path):
@@ -2818,6 +2898,9 @@ def test_gradients_that_something_else_takes_are_used(tmp_path):
     begins = next(e["ts"] for e in events if e["name"].startswith("Optimizer.step"))
     for other, told in (
         (shaped("aten::linalg_vector_norm", begins - 3, 2, DRAWS[0]), False),
+        (shaped("aten::mul", begins - 3, 2, [1], DRAWS[0]), False),
+        (shaped("aten::_foreach_norm", begins - 3, 2, [*CRITIC, *DRAWS]), False),  # a list of all
+        (shaped("aten::_foreach_norm", begins - 3, 2, [*CRITIC]), True),
         (shaped("aten::sub_", step_ends + 1, 1, DRAWS[0], DRAWS[0]), False),
         (shaped("aten::zero_", step_ends + 1, 1, DRAWS[0]), True),
         (shaped("aten::linalg_vector_norm", begins - 3, 2, CRITIC[0]), True),
@@ -2825,9 +2908,8 @@ def test_gradients_that_something_else_takes_are_used(tmp_path):
         (shaped("aten::mm", step_ends + 1, 1, [3, 8], DRAWS[0]), True),  # of the parameter
     ):
         norm = shaped("aten::linalg_vector_norm", begins - 5, 1, CRITIC[1])  # of what is updated
-        facts = read(write(tmp_path / "t.json", *sorted([*events, norm, other], key=lambda e: e["ts"])))
-        advice = [finding.next for finding in facts.findings if finding.slug == "gradients-of-another-part"]
-        assert ("detach() that input" in advice[0]) is told, (other["name"], advice)
+        told_of = of_another_part(tmp_path, sorted([*events, norm, other], key=lambda e: e["ts"]))
+        assert bool(told_of) is told, other
 
 
 @pytest.mark.parametrize(
@@ -2850,7 +2932,7 @@ def test_gradients_that_something_else_takes_are_used(tmp_path):
     ],
 )
 def test_what_an_optimizer_leaves_out_may_be_for_another(tmp_path, passes):
-    assert "gradients-of-another-part" not in found(tmp_path, parts(*passes))
+    assert not of_another_part(tmp_path, parts(*passes, steps=2))
 
 
 @pytest.mark.parametrize(("last", "told"), [([16, 2], 2), ([16, 16], 0)])

@@ -1,5 +1,6 @@
 """Numbers in words, in one way everywhere."""
 
+from collections.abc import Iterable
 import re
 
 
@@ -21,6 +22,11 @@ def percent(value: float | None) -> str:
 def about(ratio: float) -> str:
     """Return a ratio as percent, whole from 10% on."""
     return f"{ratio:.0%}" if ratio >= 0.095 else f"{ratio:.1%}"
+
+
+def by_dimensions(shape: Iterable[int]) -> str:
+    """Return a shape as text: 2x3x4."""
+    return "x".join(map(str, shape))
 
 
 def human_bytes(size: float) -> str:

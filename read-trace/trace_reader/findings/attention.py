@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.replay.edits import REPLACED, Effect, all_of, dropped, scaled, unlaunched
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.analysis.trace.op_cost import inputs_of, shapes_of, tensors_of
+from trace_reader.analysis.trace.op_cost import shapes_of, tensors_known
 from trace_reader.findings.registry import Seen, a_step, calls_of, finding, lies_inside, listed, named
 from trace_reader.findings.verdict import denominator
 from trace_reader.link.intervals import merged
@@ -231,10 +231,14 @@ def _attention_in_float32(trace: Trace, facts: Facts) -> Seen | None:
     if path is None or not len(attention):
         return None
     is_float = np.array([_types(trace, row)[:3] == ["float"] * 3 for row in attention.at.tolist()])
-    layers = outer.at[outer.is_named("aten::linear".__eq__)].tolist()
-    is_half = np.array([set(_types(trace, row)[:2]) <= HALVES for row in layers], bool)
-    before = np.searchsorted(layers, attention.at) - 1  # the layer that made its inputs
-    found = attention.where(is_float & (before >= 0) & np.append(is_half, False)[before])
+    layers = outer.where(outer.is_named("aten::linear".__eq__))
+    is_half = np.array([_is_of_halves(_types(trace, row)) for row in layers.at.tolist()], bool)
+    # The layer that may have made its inputs: the one before it in its step, on its thread.
+    before = np.searchsorted(layers.at, attention.at) - 1
+    is_half = (before >= 0) & np.append(is_half, False)[before]
+    for key_of in (lambda rows: rows.track, lambda rows: trace.step_at(rows.start_ns)):
+        is_half &= np.append(key_of(layers), -1)[before] == key_of(attention)
+    found = attention.where(is_float & is_half)
     work = trace.launched_in(found)
     if not len(work):
         return None
@@ -247,9 +251,13 @@ def _attention_in_float32(trace: Trace, facts: Facts) -> Seen | None:
     return Seen(f"{seen}: {about(share)} of {denominator(facts)}", found, share=share, effect=effect)
 
 
+def _is_of_halves(types: list[str]) -> bool:
+    """Return whether a layer's input and weight have 16 bits."""
+    return len(types) > 1 and set(types[:2]) <= HALVES
+
+
 def _types(trace: Trace, row: int) -> list[str]:
-    inputs = inputs_of(trace.slices, row)
-    return [tensor.type for tensor in tensors_of(inputs) if tensor] if inputs is not None else []
+    return [tensor.type for tensor in tensors_known(trace.slices, row)]
 
 
 @finding(

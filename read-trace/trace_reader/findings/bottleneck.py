@@ -30,7 +30,7 @@ from trace_reader.findings.compiled import compiled_share
 from trace_reader.findings.registry import LONGEST_FREE_NS, Seen, a_step, counted, finding, listed
 from trace_reader.findings.verdict import denominator, what_limits
 from trace_reader.link.intervals import merged, without
-from trace_reader.link.nesting import innermost, outermost
+from trace_reader.link.nesting import itself_or_innermost, outermost
 from trace_reader.link.trace import Trace
 from trace_reader.link.waits import Reason
 from trace_reader.model.rows import Rows, among, distinct, median
@@ -206,8 +206,7 @@ def _fetched(trace: Trace, ops: Rows) -> Rows:
     copies = trace.linked.where(trace.linked.is_named(lambda name: "DtoH" in name) & (trace.linked.op >= 0))
     is_outer = np.zeros(len(trace.slices), bool)
     is_outer[outer.at] = True
-    copying = innermost(trace.slices, trace.parent, copies.op, is_outer)
-    copying = np.sort(np.where(is_outer[copies.op], copies.op, copying))
+    copying = np.sort(itself_or_innermost(trace.slices, trace.parent, copies.op, is_outer))
     found = [np.empty(0, np.int64)]
     for _, one in outer.by(outer.track, trace.step_at(outer.start_ns)):
         copies_it = among(one.at, copying)

@@ -2,21 +2,22 @@
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from functools import cached_property
 import math
-from operator import itemgetter
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.replay.edits import REPLACED, Effect, all_of
 from trace_reader.analysis.replay.rounds import Shape, broadcast, made_of
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.analysis.trace.op_cost import Tensor, inputs_of, size_of_view, tensors_of
+from trace_reader.analysis.trace.op_cost import Tensor, inputs_of, size_of_view, tensors_known
 from trace_reader.findings.catalogue import LARGE_VOCABULARY
-from trace_reader.findings.registry import Seen, finding, partly_dropped, seen_with_time
+from trace_reader.findings.groups import Groups, and_more, partly, the_longest
+from trace_reader.findings.registry import Seen, finding, seen_with_time
+from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
-from trace_reader.units import about
+from trace_reader.units import about, by_dimensions
 
 # What makes each number of one number of what flows, and writes it into new memory; and the same in place.
 ELEMENTWISE = frozenset(
@@ -30,7 +31,7 @@ IN_PLACE = frozenset(f"{name}_" for name in ELEMENTWISE)
 OF_ROWS = frozenset(["aten::linear", "aten::layer_norm", "aten::rms_norm"])  # each row by itself
 NORMS = OF_ROWS - {"aten::linear"}
 CUTS = frozenset(["aten::slice", "aten::select", "aten::narrow"])
-VIEW, MOST_INSIDE = "aten::as_strided", 2  # what a cut calls, and within how many rows
+VIEW = "aten::as_strided"  # what a cut calls
 MOST_TAKEN, LEAST_RANK = 0.5, 3  # of the numbers; dimensions: of a matrix, a state of a loop looks alike
 
 
@@ -48,11 +49,7 @@ class _Cut(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        return f"{_times(self.shape)} of {_times(self.whole.shape)} is taken ({about(self.left)})"
-
-
-def _times(shape: Shape) -> str:
-    return "x".join(map(str, shape)) or "one number"
+        return f"{by_dimensions(self.shape) or 'one number'} of {by_dimensions(self.whole.shape)} is taken ({about(self.left)})"
 
 
 @finding(
@@ -62,7 +59,7 @@ def _times(shape: Shape) -> str:
     "These ops compute each position by itself, and only some positions of their result seem to be used. Examples are images "
     "that are normalized before they are cropped, and layers on all tokens of which one is taken.",
     "If nothing else uses the rest: cut first (crop, slice or select the input in the same way), then compute what is left. The "
-    "result is the same.",
+    "result is the same, but for the random numbers of a dropout.",
     source="https://docs.pytorch.org/docs/stable/tensor_view.html",
 )
 def _cut_afterwards(trace: Trace, facts: Facts) -> Seen | None:
@@ -71,28 +68,38 @@ def _cut_afterwards(trace: Trace, facts: Facts) -> Seen | None:
     """
     if not CUTS & trace.op_names:
         return None
-    found = dict[tuple[str, float], list[int]]()
+    found, views = Groups(), _views_of_cuts(trace)
     for _, one in trace.outer_ops.by(trace.outer_ops.track, trace.step_at(trace.outer_ops.start_ns)):
-        of_step = _Ops(trace, one)
+        of_step = _Ops(trace, one, views)
         for place in np.flatnonzero(one.is_named(CUTS.__contains__)).tolist():
             cut = of_step.cut_at(place) if place and of_step.names[place - 1] not in CUTS else None
             run = of_step.run_before(place, cut) if cut is not None and cut.left <= MOST_TAKEN else []
-            if cut is not None and run and not of_step.is_a_heads(run, cut):
+            if cut is not None and run and not of_step.ends_in_a_head(run, cut):
                 found.setdefault((cut.words, cut.left), []).extend(one.at[run].tolist())
     if not found:
         return None
-    words, _ = max(found, key=lambda key: Rows(trace.slices, np.sort(found[key])).total_us)
-    ops = Rows(trace.slices, np.sort(np.concatenate(list(found.values()))))
-    edits = [partly_dropped(trace, Rows(trace.slices, np.sort(run)), left) for (_, left), run in found.items()]
-    text = f"{len(ops) / len(trace.steps):.3g} ops per step make all of a tensor, of which {words}"
-    return seen_with_time(trace, facts, ops, text, Effect(all_of(*edits), kind=REPLACED))
+    told, ops = the_longest(trace, found)
+    n, more = len(found[told]) / len(trace.steps), and_more(trace, found, told)
+    text = f"{n:.3g} ops per step make all of a tensor, of which {told[0]}{more}"
+    return seen_with_time(trace, facts, ops, text, partly(trace, found))
+
+
+def _views_of_cuts(trace: Trace) -> dict[int, int]:
+    """Return of each cut (a row) the view that it calls, the first one of several."""
+    slices, is_cut = trace.slices, np.zeros(len(trace.slices), bool)
+    is_cut[trace.outer_ops.at[trace.outer_ops.is_named(CUTS.__contains__)]] = True
+    views = trace.ops.at[trace.ops.is_named(VIEW.__eq__)]
+    of_cuts = innermost(slices, trace.parent, views, is_cut)
+    return {cut: view for cut, view in zip(of_cuts[::-1].tolist(), views[::-1].tolist(), strict=True) if cut >= 0}
 
 
 class _Ops:
     """The ops of a step, on one thread, and what they take and make."""
 
-    def __init__(self, trace: Trace, ops: Rows):
-        self.trace, self.rows, self.names = trace, ops.at.tolist(), ops.names
+    def __init__(self, trace: Trace, ops: Rows, views: Mapping[int, int]):
+        """`views`: of each cut the view that it calls."""
+        self.trace, self.rows, self.names, self.views = trace, ops.at.tolist(), ops.names, views
+        self._still_taken = dict[tuple[Shape, str], tuple[list[int], np.ndarray, np.ndarray]]()
         alike = np.stack([trace.slices.name[ops.at], trace.slices.detail[ops.at]], axis=1)
         _, self.examples, self.kind = np.unique(alike, axis=0, return_index=True, return_inverse=True)
 
@@ -103,8 +110,7 @@ class _Ops:
                 for at in self.examples.tolist()]  # fmt: skip
 
     def tensors(self, at: int) -> list[Tensor]:
-        inputs = inputs_of(self.trace.slices, self.rows[at]) if at < len(self.rows) else None
-        return [tensor for tensor in tensors_of(inputs) if tensor] if inputs is not None else []
+        return tensors_known(self.trace.slices, self.rows[at]) if at < len(self.rows) else []
 
     def shapes(self, at: int) -> list[Shape]:
         return [tensor.shape for tensor in self.tensors(at)]
@@ -155,10 +161,8 @@ class _Ops:
         """Return what a cut leaves of this shape, as its view says, and which dimension it cuts: of several that it may be the
         last one; -1: none.
         """
-        slices, row = self.trace.slices, self.rows[place]
-        inside = range(row + 1, row + 1 + MOST_INSIDE)
-        view = next((at for at in inside if at < len(slices) and slices.names[slices.name[at]] == VIEW), None)
-        inputs = inputs_of(slices, view) if view is not None and slices.start_ns[view] < slices.end_ns[row] else None
+        view = self.views.get(self.rows[place])
+        inputs = inputs_of(self.trace.slices, view) if view is not None else None
         if inputs is None or (left := size_of_view(inputs)) is None:
             return None
         if len(left) == len(shape):
@@ -193,20 +197,23 @@ class _Ops:
             return []
         return [] if any(self._is_taken_behind(shape, cut) for shape in made) else run[::-1]
 
-    def is_a_heads(self, run: list[int], cut: _Cut) -> bool:
-        """Return whether that is a product with a whole vocabulary and nothing else (`logits-of-all-positions` tells that)."""
-        return [self.names[at] for at in run] == ["aten::linear"] and cut.whole.shape[-1] >= LARGE_VOCABULARY
+    def ends_in_a_head(self, run: list[int], cut: _Cut) -> bool:
+        """Return whether that ends in a product with a whole vocabulary (`logits-of-all-positions` tells that)."""
+        return self.names[run[-1]] == "aten::linear" and cut.whole.shape[-1] >= LARGE_VOCABULARY
 
     def _is_taken_behind(self, shape: Shape, cut: _Cut) -> bool:
         """Return whether an op behind the cuts takes more tensors of this shape than were made since, and not yet taken."""
-        available, of_type = 0, cut.whole.type if shape == cut.whole.shape else ""
-        uses = self.uses.get(shape, [])
-        for _, takes, makes in uses[bisect_left(uses, cut.end, key=itemgetter(0)) :]:
-            taken = takes[of_type] if of_type else takes.total()
-            if taken > available:
-                return True
-            available += makes - taken
-        return False
+        of_type = cut.whole.type if shape == cut.whole.shape else ""
+        if (shape, of_type) not in self._still_taken:
+            uses = self.uses.get(shape, [])
+            takes = np.array([takes[of_type] if of_type else takes.total() for _, takes, _ in uses], np.int64)
+            more = np.cumsum([0, *(makes - taken for (*_, makes), taken in zip(uses, takes.tolist(), strict=True))])
+            # By how much an op takes more than was made up to it; of what is behind a place, the most.
+            lacks = np.maximum.accumulate((takes - more[:-1])[::-1])[::-1]
+            self._still_taken[shape, of_type] = [at for at, *_ in uses], more, lacks
+        places, more, lacks = self._still_taken[shape, of_type]
+        first = bisect_left(places, cut.end)
+        return first < len(places) and bool(lacks[first] + more[first] > 0)
 
     def _comes_from_outside(self, whole: Tensor) -> bool:
         """Return whether the first op of the step that takes a tensor of this shape and type has none before it that makes one:

@@ -14,7 +14,7 @@ from trace_reader.findings.fusable import optimizer_steps
 from trace_reader.findings.registry import Seen, a_step, finding, listed, named, with_what_is_freed
 from trace_reader.findings.verdict import denominator
 from trace_reader.link.intervals import each_within_ns, merged
-from trace_reader.link.nesting import innermost, outermost
+from trace_reader.link.nesting import innermost, itself_or_innermost, outermost
 from trace_reader.link.trace import Activity, Trace
 from trace_reader.model.rows import Rows, among, distinct, grouped, median, once
 from trace_reader.model.slices import NO_NODE, Inputs, Kind
@@ -361,6 +361,7 @@ def _recomputation(trace: Trace, facts: Facts) -> Seen | None:
     launched = launched.where(_are_inside(trace, launched.op, again))
     work, all_us, of_what = launched, trace.linked.total_us, "GPU time"
     if facts.verdict == "cpu-only":
+        again = again.where(trace.step_at(again.start_ns) >= 0)
         again = again.where(_are_recorded_by_autograd(trace, again))  # else a backward pass of the program's own
         work, all_us, of_what = again, trace.steps.total_us, "the steps' time"
     if not len(work) or work.total_us < RECOMPUTED * all_us:
@@ -377,7 +378,7 @@ def _are_recorded_by_autograd(trace: Trace, ops: Rows) -> np.ndarray:
     is_one = np.zeros(len(trace.slices), bool)
     is_one[ops.at] = True
     makers = trace.ops.at[trace.slices.node[trace.ops.at] != NO_NODE]
-    around = np.where(is_one[makers], makers, innermost(trace.slices, trace.parent, makers, is_one))
+    around = itself_or_innermost(trace.slices, trace.parent, makers, is_one)
     return among(ops.at, once(around[around >= 0]))
 
 

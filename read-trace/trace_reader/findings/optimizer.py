@@ -1,6 +1,7 @@
 """The optimizer's step, and the gradients that it uses."""
 
 from collections import Counter
+from itertools import pairwise
 import math
 
 import msgspec
@@ -9,7 +10,8 @@ from trace_reader.analysis.replay.edits import GONE, REPLACED, Effect, dropped, 
 from trace_reader.analysis.replay.rounds import Shape
 from trace_reader.analysis.trace.critical_path import CriticalPath
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.analysis.trace.op_cost import shapes_of, shapes_of_first
+from trace_reader.analysis.trace.op_cost import shapes_of, shapes_of_first, shapes_within
+from trace_reader.findings.fusable import OPTIMIZER_STEP, optimizer_steps
 from trace_reader.findings.registry import Seen, finding, seen_with_time
 from trace_reader.findings.verdict import denominator
 from trace_reader.link.intervals import each_within_ns, merged
@@ -19,7 +21,6 @@ from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import Footprint, Kind
 from trace_reader.units import about, us
 
-STEP = "Optimizer.step#"
 MANY_KERNELS = 50  # a step
 MIN_SHARE_OF_PATH = 0.02  # of the path
 # What a fused optimizer leaves of the GPU's time of a loop over the parameters, at best and surely, and of the CPU's.
@@ -60,7 +61,7 @@ def _unfused_optimizer(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
     if path is not None and facts.verdict == "cpu-only":
         return _on_cpu(trace, path)
-    is_step = trace.slices.are_named(Kind.ANNOTATION, lambda name: name.startswith(STEP))
+    is_step = trace.slices.are_named(Kind.ANNOTATION, lambda name: name.startswith(OPTIMIZER_STEP))
     launched = trace.linked.where((trace.linked.call >= 0) & (trace.linked.kind == Kind.KERNEL))
     rows = launched.where(innermost(trace.slices, trace.parent, launched.call, is_step) >= 0)
     steps = trace.annotations.where(is_step[trace.annotations.at])
@@ -125,10 +126,9 @@ def _gradients_nobody_uses(trace: Trace, facts: Facts) -> Seen | None:
     block of a kernel over lists, at least (and one for each CHUNK numbers).
     """
     slices, n = trace.slices, len(trace.steps)
-    is_step = slices.are_named(Kind.ANNOTATION, lambda name: name.startswith(STEP))
-    steps = trace.annotations.where(is_step[trace.annotations.at])
+    steps = optimizer_steps(trace)
     steps = steps.where(trace.step_at(steps.start_ns) >= 0)
-    if not all(name.removeprefix(STEP).removesuffix(".step") in ONE_BY_ONE for name in steps.names):
+    if not all(name.removeprefix(OPTIMIZER_STEP).removesuffix(".step") in ONE_BY_ONE for name in steps.names):
         return None
     if any(name.startswith(("c10d::", "_c10d_functional::", "record_param_comms")) for name in trace.op_names):
         return None  # a rank may update its share of them
@@ -160,37 +160,50 @@ def _gradients_nobody_uses(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _most_updated(trace: Trace, steps: Rows, by_chunks: bool) -> float:
-    """Return how many parameters (or chunks of them) the optimizer's steps change at most. Adam has one addcmul_ and one addcdiv_
-    for each, and may multiply and add twice.
+    """Return how many parameters (or chunks of them) the optimizers' steps change at most: of each optimizer, as many as the op
+    that it calls most.
     """
-    slices = trace.slices
-    is_step = np.zeros(len(slices), bool)
-    is_step[steps.at] = True
-    ops = trace.ops.where(trace.ops.is_named(lambda name: name.startswith("aten::")))
-    ops = Rows(slices, outermost(slices, ops.at[innermost(slices, trace.parent, ops.at, is_step) >= 0]))
-    changed: dict[str, float] = {}
-    for name, rows in ops.by_name():
-        if name.startswith(("aten::_foreach", "aten::_fused")):
-            blocks = [
-                one.detail.grid[0] for one in trace.launched_in(rows) if isinstance(one.detail, Footprint) and one.detail.grid
-            ]
-            changed[name] = float(sum(blocks))
-        elif by_chunks:
-            firsts = (shape for row in rows.at.tolist() for shape in shapes_of(slices, row)[:1])
-            changed[name] = float(sum(math.ceil(math.prod(shape) / CHUNK) for shape in firsts))
-        else:
-            changed[name] = float(len(rows))
-    by_adam = changed.get("aten::addcdiv_", 0.0)
-    if by_adam and changed.get("aten::addcmul_") == by_adam:
-        changed = {name: n for name, n in changed.items() if name not in TWICE_IN_ADAM or n != 2 * by_adam}
-    return max(changed.values(), default=0.0)
+    slices, total = trace.slices, 0.0
+    every = trace.ops.where(trace.ops.is_named(lambda name: name.startswith("aten::")))
+    for _, of_one in steps.by_name():
+        is_step = np.zeros(len(slices), bool)
+        is_step[of_one.at] = True
+        ops = Rows(slices, outermost(slices, every.at[innermost(slices, trace.parent, every.at, is_step) >= 0]))
+        changed = dict[str, Counter[str]]()
+        for name, rows in ops.by_name():
+            if name.startswith(("aten::_foreach", "aten::_fused")):
+                blocks = [
+                    one.detail.grid[0] for one in trace.launched_in(rows) if isinstance(one.detail, Footprint) and one.detail.grid
+                ]
+                changed[name] = Counter({"blocks": sum(blocks)})
+            elif by_chunks:
+                firsts = (shape for row in rows.at.tolist() for shape in shapes_of(slices, row)[:1])
+                changed[name] = Counter({"chunks": sum(math.ceil(math.prod(shape) / CHUNK) for shape in firsts)})
+            else:
+                changed[name] = Counter({"ops": len(rows)})
+        total += max((one.total() for one in _without_adams_others(changed).values()), default=0)
+    return total
+
+
+def _without_adams_others[T](changed: dict[str, Counter[T]]) -> dict[str, Counter[T]]:
+    """Return what each op of an optimizer changes, without those that Adam calls twice for some parameters: it has one addcmul_
+    and one addcdiv_ for each of them.
+    """
+    by_adam = changed.get("aten::addcdiv_")
+    if not by_adam or changed.get("aten::addcmul_") != by_adam:
+        return changed
+    return {name: one for name, one in changed.items() if name not in TWICE_IN_ADAM}
 
 
 class _Pass(msgspec.Struct):
-    """What stands between two steps of optimizers: the nodes that accumulate a gradient (rows), the shapes of those gradients, of
-    those among them that are added to none (`anew`), and of what the optimizer's step behind them updates.
+    """What stands between two steps of optimizers, from `begin_ns` to `end_ns`: the nodes that accumulate a gradient (rows), the
+    shapes of those gradients, of those among them that are added to none (`anew`), and of what the `optimizer`'s step behind them
+    updates.
     """
 
+    optimizer: str
+    begin_ns: int
+    end_ns: int
     accumulates: list[int]
     gradients: list[Shape]
     anew: Counter[Shape]
@@ -220,32 +233,37 @@ def _gradients_of_another_part(trace: Trace, facts: Facts) -> Seen | None:
     """By shapes. What a step of an optimizer leaves out gets a new gradient in the next pass, which is added to none. It is told
     where these parameters come last in the backward pass, or first.
     """
-    steps = trace.annotations.where(trace.annotations.is_named(lambda name: name.startswith(STEP)))
+    steps = optimizer_steps(trace)
     steps = steps.where(trace.step_at(steps.start_ns) >= 0)
     nodes = trace.ops.where(trace.ops.is_named(ACCUMULATES.__eq__) & (trace.step_at(trace.ops.start_ns) >= 0))
     of_each = np.bincount(trace.step_at(steps.start_ns), minlength=len(trace.steps))
     if not len(nodes) or len(distinct(of_each).values) != 1 or of_each[0] < 2:
         return None
-    passes = _passes(trace, steps, nodes)
-    if any(len(one.gradients) != len(one.accumulates) or not one.gradients or not one.updated for one in passes):
+    passes = [one for one in _passes(trace, steps, nodes) if one.gradients or one.updated]
+    a_step = len(passes) // len(trace.steps)
+    if not all(one.gradients and one.updated for one in passes) or a_step < 2:
         return None
-    found = [_unused(place, one, after) for place, (one, after) in enumerate(zip(passes, [*passes[1:], passes[0]], strict=True))]
+    # Behind the last of all passes, what comes is known by the steps before: there a pass follows that has its place.
+    afters = [*passes[1:], passes[-a_step]] if len(trace.steps) > 1 else passes[1:]
+    found = [_unused(place, one, after) for place, (one, after) in enumerate(zip(passes, afters, strict=False))]
     told = [one for one in found if one is not None]
     told = [one for one in told if one.is_last] or told
     if not told:
         return None
     every, chosen = trace.nodes, np.zeros(len(trace.nodes), bool)
+    starts_ns = every.start_ns
     for one in told:
-        begin_ns = steps.end_ns[one.place - 1] if one.place else trace.steps.start_ns[0]
-        used = [row for row in passes[one.place].accumulates if row not in one.rows]
+        of, unused_rows = passes[one.place], set(one.rows)
         if one.is_last:
-            chosen |= (every.start_ns >= trace.slices.end_ns[used[-1]]) & (every.start_ns < steps.start_ns[one.place])
+            last_used = [row for row in of.accumulates if row not in unused_rows][-1]
+            ends_ns = trace.slices.end_ns[last_used], of.end_ns
         else:
-            chosen |= (every.start_ns >= begin_ns) & (every.start_ns < trace.slices.end_ns[one.rows[-1]])
-    n, unused, left = len(passes[told[0].place].gradients), len(told[0].rows), 0.0 if told[0].is_last else OF_WEIGHTS
+            ends_ns = of.begin_ns, trace.slices.end_ns[one.rows[-1]]
+        chosen[slice(*np.searchsorted(starts_ns, ends_ns))] = True
+    of, unused, left = passes[told[0].place], len(told[0].rows), 0.0 if told[0].is_last else OF_WEIGHTS
     words = (
-        f"the backward pass before {steps.names[told[0].place]} computes the gradients of {n} parameters, of which {n - unused} "
-        "are updated; the next pass computes the others anew"
+        f"the backward pass before {of.optimizer} computes the gradients of {len(of.gradients)} parameters, of which "
+        f"{len(of.gradients) - unused} are updated; the next pass computes the others anew"
     )
     rows = Rows(trace.slices, every.at[chosen])
     seen = seen_with_time(trace, facts, rows, words, Effect(dropped(rows, left, left), kind=REPLACED if left else GONE))
@@ -279,40 +297,53 @@ def _added(trace: Trace, nodes: Rows) -> set[int]:
 
 
 def _passes(trace: Trace, steps: Rows, nodes: Rows) -> list[_Pass]:
-    """Return what stands before each of the optimizers' steps, behind the one before it or the beginning of its step."""
+    """Return what stands before each of the optimizers' steps, behind the one before it or the beginning of its step: of the
+    nodes those whose gradient has dimensions.
+    """
     slices, passes, added = trace.slices, list[_Pass](), _added(trace, nodes)
-    place = np.searchsorted(steps.start_ns, nodes.start_ns)
-    for number in range(len(steps)):
-        rows = nodes.at[place == number].tolist()
-        gradients = [shape for row in rows for shape in shapes_of(slices, row)[:1]]
-        anew = Counter(shape for row in rows if row not in added for shape in shapes_of(slices, row)[:1])
-        used = _used(trace, steps, number, int(slices.end_ns[rows[-1]]) if rows else int(steps.start_ns[number]))
-        passes.append(_Pass(rows, gradients, anew, _updated(trace, Rows(slices, steps.at[[number]])), used))
+    places = np.searchsorted(nodes.start_ns, steps.start_ns).tolist()
+    last_ns = np.append(nodes.end_ns, 0)[np.array(places) - 1]
+    # Where the backward pass before a step of an optimizer has ended, where that begins and ends, and where the next one begins.
+    moments_ns = np.stack([np.minimum(last_ns, steps.start_ns), steps.start_ns, steps.end_ns,
+                           np.append(steps.start_ns[1:], np.iinfo(np.int64).max)], axis=1)  # fmt: skip
+    begins_ns, outer = [int(trace.steps.start_ns[0]), *steps.end_ns.tolist()], trace.outer_ops
+    ops_at = np.searchsorted(outer.start_ns, moments_ns).tolist()
+    inside_at = np.searchsorted(trace.ops.start_ns, moments_ns[:, 1:3]).tolist()
+    for number, (begin, end) in enumerate(pairwise([0, *places])):
+        shapes = {row: shape for row in nodes.at[begin:end].tolist() for shape in shapes_of(slices, row)[:1]}
+        anew = Counter(shape for row, shape in shapes.items() if row not in added)
+        behind, step, after, until = ops_at[number]
+        used = _used(Rows(slices, outer.at[behind:step]), Rows(slices, outer.at[after:until]))
+        updated = _updated(Rows(slices, trace.ops.at[slice(*inside_at[number])]), int(steps.end_ns[number]))
+        optimizer, end_ns = slices.names[slices.name[steps.at[number]]], int(steps.start_ns[number])
+        passes.append(_Pass(optimizer, begins_ns[number], end_ns, [*shapes], [*shapes.values()], anew, updated, used))
     return passes
 
 
-def _used(trace: Trace, steps: Rows, number: int, end_ns: int) -> set[Shape]:
-    """Return the shapes that ops take between the end of a backward pass and the optimizer's step behind it; or that they write
-    in place or take twice from there to the next such step.
+def _used(before: Rows, behind: Rows) -> set[Shape]:
+    """Return the shapes that the ops between a backward pass and the optimizer's step behind it take, and that those from there
+    to the next such step write in place or take twice.
     """
-    outer, start_ns = trace.outer_ops, int(steps.start_ns[number])
-    until_ns = int(steps.start_ns[number + 1]) if number + 1 < len(steps) else np.iinfo(np.int64).max
-    between = outer.where((outer.start_ns >= end_ns) & (outer.start_ns < start_ns))
-    behind = outer.where((outer.start_ns >= int(steps.end_ns[number])) & (outer.start_ns < until_ns))
+    found = {shape for row in before.at.tolist() for shape in shapes_within(before.slices, row)}
     in_place = behind.where(behind.is_named(lambda name: name.endswith("_") and name != "aten::zero_" and "_zero_" not in name))
-    twice = (shapes_of(trace.slices, row) for row in behind.at.tolist())
-    found = {shape for ops in (between, in_place) for row in ops.at.tolist() for shape in shapes_of(trace.slices, row)[:1]}
+    found |= {shape for row in in_place.at.tolist() for shape in shapes_of(behind.slices, row)[:1]}
+    twice = (shapes_of(behind.slices, row) for row in behind.at.tolist())
     return found | {shape for shapes in twice for shape, n in Counter(shapes).items() if n > 1}
 
 
-def _updated(trace: Trace, step: Rows) -> Counter[Shape]:
-    """Return the shapes of what an optimizer's step updates at most: of each the most that ops of one name take."""
-    is_inside = (trace.ops.start_ns >= step.start_ns[0]) & (trace.ops.end_ns <= step.end_ns[0])
-    ops = Rows(trace.slices, outermost(trace.slices, trace.ops.at[is_inside]))
+def _updated(ops: Rows, end_ns: int) -> Counter[Shape]:
+    """Return the shapes of what an optimizer's step updates at most: of each the most that ops of one name take. `ops`: those
+    that begin in it; it ends at `end_ns`.
+    """
+    outer = Rows(ops.slices, outermost(ops.slices, ops.at[ops.end_ns <= end_ns]))
+    changed = {
+        name: Counter(shape for row in rows.at.tolist() for shape in shapes_of_first(ops.slices, row))
+        for name, rows in outer.by_name()
+        if name.startswith("aten::") and name.endswith("_")
+    }
     found = Counter[Shape]()
-    for name, rows in ops.by_name():
-        if name.startswith("aten::") and name.endswith("_"):
-            found |= Counter(shape for row in rows.at.tolist() for shape in shapes_of_first(trace.slices, row))
+    for one in _without_adams_others(changed).values():
+        found |= one
     return found
 
 

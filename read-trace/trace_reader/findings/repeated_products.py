@@ -7,20 +7,22 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.replay.edits import ONCE, REPLACED, Effect, all_of, dropped
 from trace_reader.analysis.replay.places import loops
+from trace_reader.analysis.replay.rounds import made_of
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import inputs_of, shapes_of, whole_numbers
+from trace_reader.findings.groups import Groups, and_more, partly, the_longest
 from trace_reader.findings.registry import Seen, finding, partly_dropped, seen_with_time
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
 from trace_reader.names.op_names import VIEW_OPS
-
-Groups = dict[tuple[str, float], list[int]]  # ops, by what is said of them and what is left of their time
+from trace_reader.units import by_dimensions
 
 PRODUCTS = frozenset(["aten::linear", "aten::matmul", "aten::mm"])
 GATHERS = frozenset(["aten::index", "aten::index_select", "aten::embedding"])
 MORE_ROWS = 2  # times as many as what they were gathered from has
 CHAINED = frozenset(["aten::matmul", "aten::bmm", "aten::mm"])
 MOST_RANK, THIN = 256, 4  # numbers; times as many on the other side
+MOST_RANKS_TOLD = 3
 FEWER = 2  # times as many operations as in the other order
 OF_A_NUMBER = frozenset(["aten::mul", "aten::div"])
 CHOICES = frozenset(["aten::topk", "aten::max"])
@@ -64,24 +66,6 @@ def _takes_what_is_gathered(trace: Trace, gather: int, product: int) -> bool:
     return taken[-1:] == source[-1:]
 
 
-def _the_longest(trace: Trace, groups: Groups) -> tuple[tuple[str, float], Rows]:
-    """Return the group of ops that takes the most time, and the ops of all."""
-    times = {key: Rows(trace.slices, np.sort(ops)) for key, ops in groups.items()}
-    longest = max(times, key=lambda key: max(trace.launched_in(times[key]).total_us, times[key].total_us))
-    return longest, Rows(trace.slices, np.sort(np.concatenate([ops.at for ops in times.values()])))
-
-
-def _and_more(trace: Trace, groups: Groups, told: tuple[str, float]) -> str:
-    n = sum(len(ops) for key, ops in groups.items() if key != told) / len(trace.steps)
-    return f", and {n:.3g} of other shapes" if n else ""
-
-
-def _partly(trace: Trace, groups: Groups) -> Effect:
-    """Return the effect that of each group so much is left."""
-    edits = [partly_dropped(trace, Rows(trace.slices, np.sort(ops)), left) for (_, left), ops in groups.items()]
-    return Effect(all_of(*edits), kind=REPLACED)
-
-
 @finding(
     "gathered-then-multiplied",
     "a gather from few rows, and right after it a matrix product over many rows",
@@ -107,9 +91,9 @@ def _gathered_then_multiplied(trace: Trace, facts: Facts) -> Seen | None:
                 found.setdefault((words, source / rows), []).append(int(one.at[at + 1]))
     if not found:
         return None
-    told, products = _the_longest(trace, found)
-    n, more = len(found[told]) / len(trace.steps), _and_more(trace, found, told)
-    return seen_with_time(trace, facts, products, f"{n:.3g} x a product of {told[0]}{more}", _partly(trace, found))
+    told, products = the_longest(trace, found)
+    n, more = len(found[told]) / len(trace.steps), and_more(trace, found, told)
+    return seen_with_time(trace, facts, products, f"{n:.3g} x a product of {told[0]}{more}", partly(trace, found))
 
 
 @finding(
@@ -240,7 +224,7 @@ def _growing(lengths: np.ndarray) -> list[list[int]]:
     "adapters-not-merged",
     "in inference, two thin layers beside a large one, and a sum",
     "aten::linear with a weight of few rows, and right after it one with a weight of as few columns; aten::add behind them",
-    "Low-rank adapters run as two short layers beside each layer that they adapt, and their result is added to its.",
+    "Low-rank adapters may run as two short layers beside each layer that they adapt, so that their result is added to its.",
     "If they are adapters, and the same ones serve all requests: merge them into the weights once, after loading (peft: "
     "merge_and_unload()).",
     source="https://huggingface.co/docs/peft/main/en/developer_guides/lora",
@@ -255,35 +239,34 @@ def _adapters_not_merged(trace: Trace, facts: Facts) -> Seen | None:
     outer = trace.outer_ops.where(~trace.outer_ops.is_named(VIEW_OPS.__contains__))
     for _, one in outer.by(outer.track, trace.step_at(outer.start_ns)):
         names, rows = one.names, one.at.tolist()
-        layers = [at for at, name in enumerate(names) if name == "aten::linear"]
-        for down, up in pairwise(layers):
-            first, second = (shapes_of(trace.slices, rows[at])[:2] for at in (down, up))
-            if up - down > 1 or len(first) < 2 or len(second) < 2 or second[0] != _made_by(first):
+        layers = {at: shapes_of(trace.slices, rows[at])[:2] for at, name in enumerate(names) if name == "aten::linear"}
+        for (down, first), (up, second) in pairwise(layers.items()):
+            if up - down > 1 or len(first) < 2 or len(second) < 2 or second[0] != made_of("aten::linear", first, []):
                 continue
-            rank, (many, few) = first[1][0], second[1]
+            (x, (rank, wide)), (many, few) = first, second[1]
+            if rank > MOST_RANK or few != rank or min(many, wide) < THIN * rank:
+                continue
             before = down - 2 if down and names[down - 1] in ("aten::to", "aten::dropout") else down - 1
-            adapted = [at for at in (before, up + 1, up + 2) if at in layers]
-            is_beside = any(shapes_of(trace.slices, rows[at])[:2] == [first[0], (many, first[1][1])] for at in adapted)
+            adapted = [at for at in (before, up + 1, up + 2) if layers.get(at) == [x, (many, wide)]]
             add = _sum_behind(trace, rows, names, up)
-            if rank > MOST_RANK or few != rank or min(many, first[1][1]) < THIN * rank or not is_beside or add is None:
+            if not adapted or add is None or any(at > add for at in adapted):
                 continue
-            behind = [at for at in adapted if at > up]
-            if not all(at < add for at in behind):
-                continue
-            if shapes_of(trace.slices, rows[add])[:2] == [_made_by(second)] * 2:
+            if shapes_of(trace.slices, rows[add])[:2] == [made_of("aten::linear", second, [])] * 2:
                 scale = [at for at in range(up + 1, add) if names[at] in OF_A_NUMBER]
                 found += [rows[at] for at in (down, up, *scale, add)]
                 ranks[rank] += 1
     if not found:
         return None
     ops = Rows(trace.slices, np.sort(np.array(found)))
-    rank, n = ranks.most_common(1)[0][0], ranks.total() / len(trace.steps)
-    return seen_with_time(trace, facts, ops, f"{n:.3g} adapters per step, of rank {rank}", Effect(dropped(ops), dropped(ops)))
+    of_ranks = " and ".join(f"{rank}" for rank in sorted(ranks)[:MOST_RANKS_TOLD])
+    of_ranks += f" and {len(ranks) - MOST_RANKS_TOLD} more" if len(ranks) > MOST_RANKS_TOLD else ""
+    n = ranks.total() / len(trace.steps)
+    return seen_with_time(trace, facts, ops, f"{n:.3g} adapters per step, of rank {of_ranks}", Effect(dropped(ops), dropped(ops)))
 
 
 def _sum_behind(trace: Trace, rows: list[int], names: list[str], up: int) -> int | None:
-    """Return the addition behind an adapter's second layer: between them only the layer that is adapted, and a multiplication
-    by a number.
+    """Return the addition behind an adapter's second layer: between them one layer at most, dropout, and products with or
+    quotients by a number.
     """
     at, layers = up + 1, 0
     while at < len(rows) and names[at] != "aten::add":
@@ -293,10 +276,6 @@ def _sum_behind(trace: Trace, rows: list[int], names: list[str], up: int) -> int
             return None
         at += 1
     return at if at < len(rows) else None
-
-
-def _made_by(layer: list[tuple[int, ...]]) -> tuple[int, ...]:
-    return (*layer[0][:-1], layer[1][0])
 
 
 @finding(
@@ -318,8 +297,8 @@ def _product_order(trace: Trace, facts: Facts) -> Seen | None:
     found, powers, outer = Groups(), Groups(), trace.outer_ops
     if not CHAINED.intersection(trace.op_names):
         return None
-    outer = outer.where(~outer.is_named(VIEW_OPS.__contains__))
-    for _, one in outer.by(outer.track, trace.step_at(outer.start_ns)):
+    for _, every in outer.by(outer.track, trace.step_at(outer.start_ns)):
+        one = every.where(~every.is_named(VIEW_OPS.__contains__))
         pairs, names = list[tuple[int, int, float]](), one.names
         for at in np.flatnonzero(one.is_named(CHAINED.__contains__)).tolist():
             after = at + 1
@@ -330,10 +309,13 @@ def _product_order(trace: Trace, facts: Facts) -> Seen | None:
                 pairs += [(at, after, left)] if left <= 1 / FEWER else []
         of_pairs = {place for at, after, _ in pairs for place in range(at, after + 1)}
         taken = {shape for at, row in enumerate(one.at.tolist()) if at not in of_pairs for shape in shapes_of(trace.slices, row)}
-        for at, after, left in pairs if pairs else ():
+        taken_last = _taken_last(every) if pairs else {}
+        for at, after, left in pairs:
             first, second = (shapes_of(trace.slices, int(one.at[place])) for place in (at, after))
-            if (made := _product(*first)) not in taken or (made in first and made not in _taken_behind(trace, int(one.at[at]))):
-                words = f"{_times(first[0])} by {_times(first[1])}, then by {_times(second[1 - (second[1] == made)])}"
+            made = _product(*first)
+            if made not in taken or (made in first and taken_last.get(made, -1) < one.at[at]):
+                factors = *first, second[1 - (second[1] == made)]
+                words = "{} by {}, then by {}".format(*map(by_dimensions, factors))
                 found.setdefault((words, left), []).extend([int(one.at[at]), int(one.at[after])])
                 before = at - 1
                 while before >= 0 and names[before] in CHAINED and shapes_of(trace.slices, int(one.at[before])) == [made, made]:
@@ -341,28 +323,22 @@ def _product_order(trace: Trace, facts: Facts) -> Seen | None:
                     before -= 1
     if not found:
         return None
-    told, products = _the_longest(trace, found)
+    told, products = the_longest(trace, found)
     (words, left), n = told, len(found[told]) / 2 / len(trace.steps)
-    more = _and_more(trace, {key: ops[::2] for key, ops in found.items()}, told)
+    more = and_more(trace, {key: ops[::2] for key, ops in found.items()}, told)
     seen = f"{n:.3g} x {words} per step: {1 / left:.3g} times the operations of the other order{more}"
     if powers:
         products = Rows(trace.slices, np.sort(np.concatenate([products.at, *powers.values()])))
         seen += f"; {sum(map(len, powers.values())) / len(trace.steps):.3g} square ones before them"
-    every = {key: [*ops, *powers.get(key, [])] for key, ops in found.items()}
-    told_of = seen_with_time(trace, facts, products, seen, _partly(trace, every))
+    with_powers = {key: [*ops, *powers.get(key, [])] for key, ops in found.items()}
+    told_of = seen_with_time(trace, facts, products, seen, partly(trace, with_powers))
     return msgspec.structs.replace(told_of, next=OF_POWERS) if told_of is not None and powers else told_of
 
 
-def _taken_behind(trace: Trace, row: int) -> set[tuple[int, ...]]:
-    """Return the shapes of what other ops than products, views among them, take behind this one in its step, on its thread."""
-    slices, ops = trace.slices, trace.outer_ops
-    step = trace.step_at(slices.start_ns[[row]])[0]
-    ops = ops.where((ops.at > row) & (ops.track == slices.track[row]) & ~ops.is_named(CHAINED.__contains__))
-    return {shape for one in ops.at[trace.step_at(ops.start_ns) == step].tolist() for shape in shapes_of(slices, one)}
-
-
-def _times(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape))
+def _taken_last(ops: Rows) -> dict[tuple[int, ...], int]:
+    """Return of each shape the last op (a row) that takes it, views among them, but for products."""
+    others = ops.at[~ops.is_named(CHAINED.__contains__)]
+    return {shape: row for row in others.tolist() for shape in shapes_of(ops.slices, row)}
 
 
 def _product(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
@@ -411,10 +387,10 @@ def _experts_on_all_tokens(trace: Trace, facts: Facts) -> Seen | None:
             rounds[words] += len(run)
     if not found:
         return None
-    told, experts = _the_longest(trace, found)
+    told, experts = the_longest(trace, found)
     more = (sum(rounds.values()) - rounds[told[0]]) / len(trace.steps)
     words = f"{rounds[told[0]] / len(trace.steps):.3g} {told[0]}" + f", and {more:.3g} others" * bool(more)
-    return seen_with_time(trace, facts, experts, words, _partly(trace, found))
+    return seen_with_time(trace, facts, experts, words, partly(trace, found))
 
 
 def _chosen_before(trace: Trace, choices: Rows, rounds: np.ndarray, tokens: int) -> tuple[int, int] | None:

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-from trace_reader.link.nesting import innermost
+from trace_reader.link.nesting import itself_or_innermost
 from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import NO_NODE, Slices
 
@@ -54,7 +54,7 @@ def forward_ops(slices: Slices, parent: np.ndarray, rows: np.ndarray) -> tuple[n
     forward = np.flatnonzero((slices.node != NO_NODE) & ~is_backward)
     if not len(forward) or not is_backward.any() or not len(rows):
         return forward[:0], rows[:0]
-    place = np.where(is_backward[rows], rows, innermost(slices, parent, rows, is_backward))
+    place = itself_or_innermost(slices, parent, rows, is_backward)
     backward = np.flatnonzero(place >= 0)
     thread, wanted = slices.forward_thread[place[backward]], slices.node[place[backward]]
     found = np.full(len(backward), -1, np.int64)

@@ -96,6 +96,11 @@ def innermost(slices: Slices, parent: np.ndarray, rows: np.ndarray, wanted: np.n
     raise AssertionError
 
 
+def itself_or_innermost(slices: Slices, parent: np.ndarray, rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """For each of `rows`: the same where `wanted` holds for it, else the innermost of its spans for which it does, or -1."""
+    return np.where(wanted[rows], rows, innermost(slices, parent, rows, wanted))
+
+
 def _next_wanted(parent: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """For each row the nearest of its parents' parents that is wanted, or -1: in as many rounds as their number has bits."""
     found = parent.copy()

@@ -81,7 +81,7 @@ MUCH, BEYOND = 0.4, 0.5
 # Hosts differ by twice; on one whose prices are known (read-trace prices), it is less.
 BELOW, ABOVE = (0.12, 1.4), (0.12, 0.45)
 BELOW_ON_A_KNOWN_HOST = (0.05, 0.65)
-CPU_BELOW, CPU_ABOVE = (0.28, 0.45), (0.1, 0.6)
+CPU_BELOW, CPU_ABOVE = (0.5, 0.6), (0.2, 0.9)
 WITHOUT_SHAPES_US = 2.0  # of an op
 SHORT_FUNCTION_US = 0.2  # that a function costs at least
 BETWEEN_US = 100.0  # of the time between two steps, the profiler's at most: it took 38 to 45 us there
@@ -91,6 +91,7 @@ MARGIN, GPU_MARGIN = 0.1, 0.05  # of a measured step that a price explains; of w
 GRAPH_MARGIN = 0.2  # recorded, the kernels of a graph stand further apart: two replays took 14 and 16% less without the profiler
 MOST_EVENTS, LEAST_STEPS = 20_000, 3  # of a longer recording, the first steps with so many events of the GPU are played
 SPREAD = 0.05  # of a measured step: so much longer it can be than what the GPU takes, which limits it
+CPU_SPREAD = 0.15  # without a GPU, of a recorded step: so much longer the plain one can be
 LEAST_SHARE = 0.1  # of a stretch of the CPU's time, that is left at any price
 SOUND_SHARE = 0.02  # of a step: so far a replay of the unchanged run may be from it
 DEARER = 2.0  # times the prices, what the profiler may have cost where a change makes the CPU the limit
@@ -184,7 +185,10 @@ def interval(took: float, gpu: float, has_gpu: bool, is_known_host: bool) -> tup
     if has_gpu and is_known_host:
         below, below_by = BELOW_ON_A_KNOWN_HOST
     middle = 1 - took
-    low, high = middle * math.exp(-below - below_by * took), min(middle * math.exp(above + above_by * took), 1 + SPREAD)
+    low, high = (
+        middle * math.exp(-below - below_by * took),
+        min(middle * math.exp(above + above_by * took), 1 + (SPREAD if has_gpu else CPU_SPREAD)),
+    )
     return min(max(low, gpu), middle), middle, high
 
 

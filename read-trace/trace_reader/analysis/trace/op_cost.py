@@ -123,17 +123,32 @@ def inputs_of(slices: Slices, row: int) -> Inputs | None:
     return inputs if isinstance(inputs, Inputs) else None
 
 
+def tensors_known(slices: Slices, row: int) -> list[Tensor]:
+    """Return an op's inputs that are tensors, as far as they were recorded."""
+    inputs = inputs_of(slices, row)
+    return [tensor for tensor in tensors_of(inputs) if tensor] if inputs is not None else []
+
+
 def shapes_of(slices: Slices, row: int) -> list[tuple[int, ...]]:
     """Return the shapes of an op's inputs that are tensors, as far as they were recorded."""
-    inputs = inputs_of(slices, row)
-    return [tensor.shape for tensor in tensors_of(inputs) if tensor] if inputs is not None else []
+    return [tensor.shape for tensor in tensors_known(slices, row)]
 
 
 def shapes_of_first(slices: Slices, row: int) -> list[tuple[int, ...]]:
     """Return the shape of an op's first input, each one's of a list of tensors."""
     inputs = inputs_of(slices, row)
-    first = inputs.dims[0] if inputs is not None and isinstance(inputs.dims, tuple) and inputs.dims else ()
-    shapes = [first] if isinstance(first, tuple) and first and isinstance(first[0], int) else first
+    return _shapes_in(inputs.dims[0]) if inputs is not None and isinstance(inputs.dims, tuple) and inputs.dims else []
+
+
+def shapes_within(slices: Slices, row: int) -> list[tuple[int, ...]]:
+    """Return the shapes of all of an op's inputs, each one's of a list of tensors."""
+    inputs = inputs_of(slices, row)
+    dims = inputs.dims if inputs is not None and isinstance(inputs.dims, tuple) else ()
+    return [shape for one in dims for shape in _shapes_in(one)]
+
+
+def _shapes_in(dims: Any) -> list[tuple[int, ...]]:
+    shapes = [dims] if isinstance(dims, tuple) and dims and isinstance(dims[0], int) else dims
     return [shape for shape in shapes if isinstance(shape, tuple) and all(type(n) is int for n in shape)]
 
 
@@ -143,7 +158,7 @@ def whole_numbers(inputs: Inputs) -> list[int]:
 
 
 def size_of_view(inputs: Inputs) -> tuple[int, ...] | None:
-    """Return the shape that aten::as_strided makes; None where it was not recorded."""
+    """Return the shape that aten::as_strided makes; None where it was not recorded, or has a minus."""
     text = _value(inputs, 1)
     is_size = isinstance(text, str) and text.startswith("[") and "-" not in text
     return tuple(map(int, re.findall(r"\d+", text))) if is_size else None

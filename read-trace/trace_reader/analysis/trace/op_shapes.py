@@ -22,6 +22,7 @@ from trace_reader.model.rows import Rows, among, distinct
 from trace_reader.model.slices import Inputs, Kind
 from trace_reader.names.devices import peak
 from trace_reader.names.kernel_names import decode_name
+from trace_reader.units import by_dimensions
 
 COMPUTE, MEMORY = "compute", "memory"
 MOST_TENSORS = 3  # of an op's inputs, whose shapes are told
@@ -250,7 +251,7 @@ def _roofline(cost: Cost | None, dtype: str | None, each_us: float, device: str)
 def shapes_in_words(inputs: Any) -> str:
     """Return the shapes of the first tensors of an op, with their type, as text."""
     tensors = [tensor for tensor in tensors_of(inputs) if tensor] if isinstance(inputs, Inputs) else []
-    alike = [(shape, len(list(same))) for shape, same in groupby("x".join(map(str, tensor.shape)) for tensor in tensors)]
+    alike = [(shape, len(list(same))) for shape, same in groupby(by_dimensions(tensor.shape) for tensor in tensors)]
     shapes = [shape if n == 1 else f"{n} of {shape}" for shape, n in alike]
     types = list(dict.fromkeys(SHORT_TYPES.get(tensor.type, tensor.type) for tensor in tensors[:MOST_TENSORS]))
     more = f" and {len(shapes) - MOST_TENSORS} more" if len(shapes) > MOST_TENSORS else ""

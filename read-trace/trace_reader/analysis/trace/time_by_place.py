@@ -15,7 +15,7 @@ from trace_reader.analysis.trace.own_code import is_own_caller, is_own_function,
 from trace_reader.link.backward import forward_ops
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.launches import Origin
-from trace_reader.link.nesting import innermost, innermost_over_time, parents, self_us
+from trace_reader.link.nesting import innermost, innermost_over_time, itself_or_innermost, parents, self_us
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, among, distinct, grouped, once
 from trace_reader.model.slices import ON_CPU, Footprint, Kind, Slices
@@ -328,14 +328,14 @@ def _line_that_called(trace: Trace, asked: AttributedWork) -> tuple[np.ndarray, 
     known = np.flatnonzero(asked.at >= 0)
     row = np.full(len(asked.at), -1)
     at = asked.at[known]
-    around = innermost(slices, parents(slices, (*ON_CPU, Kind.PYTHON)), at, is_chosen)
-    row[known] = np.where(is_chosen[at], at, around)
+    parent = parents(slices, (*ON_CPU, Kind.PYTHON))
+    row[known] = itself_or_innermost(slices, parent, at, is_chosen)
     if not says_line:
         return np.where(row < 0, -1, slices.name[row]), slices.names
     # What a function does itself is not at the line that called it: what calls nothing that is recorded, and operators (`+=`,
     # `[]`, `@`), which are no calls of Python.
     is_python = slices.kind == Kind.PYTHON
-    inner = np.where(is_python[at], at, innermost(slices, parents(slices, (*ON_CPU, Kind.PYTHON)), at, is_python))
+    inner = itself_or_innermost(slices, parent, at, is_python)
     function = np.full(len(row), -1)
     function[known] = np.where((inner >= 0) & slices.is_named(np.maximum(inner, 0), is_own_function), inner, -1)
     key = np.where(function >= 0, len(callers) + slices.name[function], np.where(row < 0, -1, slices.detail[row]))
