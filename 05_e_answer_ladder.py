@@ -67,9 +67,8 @@ def main(args):
             profiler.step()
     plain_step = time_plain_steps(step, args, device)
     finish(profiler.files, plain_step, args, device)
-    read_bytes = sum(one.nbytes for one in (*model.parameters(), *model.rooms.buffers()))
     plain_us = plain_step.median_us / args.new if plain_step else None
-    print(floor_of(read_bytes, device.name, plain_us, "a step, for each of its tokens,"))
+    print(floor_of(model.least_read_bytes, device.name, plain_us, "a step, for each of its tokens,"))
     return written
 
 

@@ -39,7 +39,7 @@ from gallery.figures import (
     machine,
     trace_of,
 )
-from gallery.ladder_pages import ANSWERING, TRAINING, Ladder, times_as_fast, what_is_left, with_range
+from gallery.ladder_pages import ANSWERING, TRAINING, Ladder, overlap, times_as_fast, what_is_left, with_range
 import msgspec
 import trace_reader
 from trace_reader import GLOSSARY, PATTERNS, several_markdown, us, write_all
@@ -78,10 +78,10 @@ ANSWER_SHOWS = """\
 Autograd costs the naive step {no_grad[saves]:.0%}: the GPU is the bottleneck, and most of what the CPU does is hidden behind its
 work. With the logits of one position, the GPU has {last[less_work_ms]:.1f} ms less to do, and the step is {last[saved_ms]:.1f} ms
 shorter. `cache` saves most: the GPU's work falls from {last[work_ms]:.0f} ms to {cache[work_ms]:.0f} ms, and now the CPU takes
-longer to launch it. `room` spares copies, but launches {room[launches]} kernels, not {cache[launches]}: no step is shorter.
+longer to launch it. `room` spares copies, but launches {room[launches]} kernels, not {cache[launches]}: {room[how]}.
 Up to there the CPU waits for each token before it launches the next pass; without that wait (`reads`), the step is
 {reads[saves]:.0%} shorter. `bits` leaves {bits[work_ms]:.1f} of {reads[work_ms]:.1f} ms of the GPU's work, but as many launches:
-one of three processes was faster than before, two were slower. `compiled` has {compiled[launches]} kernels to launch, `graph` one
+{bits[how]}. `compiled` has {compiled[launches]} kernels to launch, `graph` one
 launch for each token. {left}"""  # with numbers of benchmarks/ladder/answer_h200.json
 
 
@@ -602,7 +602,9 @@ def _of_rungs(rungs: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return of each rung its GPU's work (ms, and `busy`: of a step), and what it saves of the one before it (ms, and shares)."""
     found: dict[str, dict[str, Any]] = {}
     before_ms = before_work_ms = math.nan
+    before_us: list[float] = []
     for rung, told in rungs.items():
+        also = " (the processes' ranges overlap)" if before_us and overlap(before_us, told["step_us"]) else ""
         step_ms, work_ms = statistics.median(told["step_us"]) / 1000, told["gpu_busy_us"] / 1000
         saved_ms, less_work_ms = before_ms - step_ms, before_work_ms - work_ms
         found[rung] = {
@@ -613,9 +615,10 @@ def _of_rungs(rungs: dict[str, Any]) -> dict[str, dict[str, Any]]:
             "saved_ms": saved_ms,
             "less_work_ms": less_work_ms,
             "saves": saved_ms / before_ms,
+            "how": f"the median step is {abs(saved_ms / before_ms):.0%} {'shorter' if saved_ms > 0 else 'longer'}{also}",
             "less_work": less_work_ms / before_work_ms,
         }
-        before_ms, before_work_ms = step_ms, work_ms
+        before_ms, before_work_ms, before_us = step_ms, work_ms, told["step_us"]
     return found
 
 

@@ -2,6 +2,7 @@
 brings; and what benchmarks/ladder.py measured of them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 import importlib
 from itertools import pairwise
@@ -82,7 +83,7 @@ ANSWERING = Ladder(
 LADDERS = (TRAINING, ANSWERING)
 
 
-def floor_us(device: str) -> tuple[float, float]:
+def floor(device: str) -> tuple[int, float]:
     """Return how many bytes a token of the last rung of ANSWERING reads at least, with its published sizes, and how long the
     device's memory takes for them (us), by its published rate.
     """
@@ -91,10 +92,9 @@ def floor_us(device: str) -> tuple[float, float]:
     args = SimpleNamespace(**dict(zip(names, lesson.WITH_GPU, strict=True)))
     with torch.device("meta"):
         model = answering.Decoder(args, list(ANSWERING.rungs)[-1]).to(torch.bfloat16)
-    read_bytes = sum(one.nbytes for one in (*model.parameters(), *model.rooms.buffers()))
     gb_per_s = peak(device, "memory")
     assert gb_per_s is not None
-    return read_bytes, read_bytes / gb_per_s / 1e3
+    return model.least_read_bytes, model.least_read_bytes / gb_per_s / 1e3
 
 
 def what_is_left(of: Ladder, gpu: dict[str, Any]) -> str:
@@ -103,7 +103,7 @@ def what_is_left(of: Ladder, gpu: dict[str, Any]) -> str:
     if of is TRAINING:
         return "What is left is nearly all work of the GPU: only less of that would make a step shorter."
     tokens = importlib.import_module("05_e_answer_ladder").WITH_GPU[-1]
-    read_bytes, token_us = floor_us(gpu["device"])
+    read_bytes, token_us = floor(gpu["device"])
     times = step_us(gpu, last) / (tokens * token_us)
     return (
         f"The floor: for each of its {tokens} tokens, a step has to read the weights and the cache once, "
@@ -154,7 +154,7 @@ def _page(of: Ladder, number: int, rung: str, after: str, gpu: dict[str, Any], c
         "trace": of.folder / f"{rung}.json.gz",
         "ask": f"The next rung changes this: {of.rungs[after]}. How many times as fast is a step then? (1: nothing)",
         "right": round(brought, 2),
-        "within": round(max(near(brought) / brought, _best(gpu, rung, after) - 1 if brought == 1 else 0), 3),
+        "within": round(max(near(brought) / brought, _spread(gpu, rung, after, brought)), 3),
     }
 
 
@@ -165,6 +165,8 @@ def _answer(of: Ladder, rung: str, after: str, finding: str, gpu: dict[str, Any]
     how = f"**{times_as_fast(gpu, rung, after):.2f} times** as fast"
     if _is_nothing(gpu, rung, after):
         how = "**Nothing**: no difference is larger than what one process differs from the other"
+    elif _overlap(gpu, rung, after):
+        how += " (the processes' ranges overlap)"
     told = [
         f"{how}: {of.rungs[after]}. A step took {with_range(gpu, rung)} and takes {with_range(gpu, after)}, measured without "
         f"the profiler: the medians of {processes} processes, and their ranges "
@@ -173,7 +175,7 @@ def _answer(of: Ladder, rung: str, after: str, finding: str, gpu: dict[str, Any]
         f"and has {us(then['gpu_busy_us'])}, {then['gpu_busy_us'] / step_us(gpu, after):.0%}.",
     ]
     if then["verdict"] == "overhead-bound":
-        told.append("The run is overhead-bound then: the CPU takes longer to launch the GPU's work than the GPU to do it.")
+        told.append("The run is overhead-bound then: most of its critical path is time of the CPU.")
     if before["saves"] and before["advice"] == finding:
         low, high = before["saves"]
         told.append(
@@ -198,16 +200,27 @@ def _answer(of: Ladder, rung: str, after: str, finding: str, gpu: dict[str, Any]
 
 
 def _is_nothing(run: dict[str, Any], rung: str, after: str) -> bool:
-    """Return whether a rung is not faster than the one before it, and not clearly slower."""
-    return times_as_fast(run, rung, after) < 1 and _overlap(run, rung, after)
+    """Return whether no difference of a rung from the one before it is larger than what one process differs from the other, and
+    their medians are near each other.
+    """
+    times = times_as_fast(run, rung, after)
+    return _overlap(run, rung, after) and abs(times - 1) <= near(1)
 
 
-def _best(run: dict[str, Any], rung: str, after: str) -> float:
-    """Return how many times as fast the fastest process of a rung was as the slowest of the one before."""
-    return max(run["rungs"][rung]["step_us"]) / min(run["rungs"][after]["step_us"])
+def _spread(run: dict[str, Any], rung: str, after: str, brought: float) -> float:
+    """Return how far, as a share of what a rung `brought`, the processes are from it, where theirs and those of the rung before
+    overlap; else 0.
+    """
+    if not _overlap(run, rung, after):
+        return 0.0
+    before_us, after_us = (run["rungs"][name]["step_us"] for name in (rung, after))
+    return max(max(before_us) / min(after_us) / brought - 1, 1 - min(before_us) / max(after_us) / brought)
 
 
 def _overlap(run: dict[str, Any], rung: str, after: str) -> bool:
-    """Return whether some processes of each of two rungs took as long as some of the other's."""
-    one, other = (run["rungs"][name]["step_us"] for name in (rung, after))
+    return overlap(run["rungs"][rung]["step_us"], run["rungs"][after]["step_us"])
+
+
+def overlap(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Return whether some of each of two groups of processes took as long as some of the other's."""
     return max(min(one), min(other)) <= min(max(one), max(other))

@@ -2,6 +2,7 @@
 keeps what the ones before it changed.
 """
 
+import math
 from typing import Any
 
 from models.rungs import Rungs
@@ -79,10 +80,17 @@ class Decoder(nn.Module):
         self.rung, length = rung, args.prompt + args.new
         self.tokens, self.places = nn.Embedding(args.vocab, args.dim), nn.Embedding(length, args.dim)
         self.blocks = nn.ModuleList(Block(args.dim, args.heads) for _ in range(args.layers))
-        shape = (args.batch, args.heads, length, args.dim // args.heads)
-        self.rooms = nn.ModuleList(Room(*shape) for _ in self.blocks if reached(rung, "room"))
+        self.shape = args.batch, args.heads, length, args.dim // args.heads  # of a block's keys, and of its values
+        self.rooms = nn.ModuleList(Room(*self.shape) for _ in self.blocks if reached(rung, "room"))
         self.caches: list[Any] = [None for _ in self.blocks]
         self.register_buffer("every_place", torch.arange(length))
+
+    @property
+    def least_read_bytes(self) -> int:
+        """What a pass for one token has to read at least: each weight once, and the keys and values of all tokens."""
+        weights = sum(one.nbytes for one in self.parameters())
+        keys = math.prod(self.shape) * self.tokens.weight.itemsize
+        return weights + 2 * len(self.blocks) * keys
 
     def forget(self):
         """Begin a new text."""
