@@ -89,6 +89,14 @@ def case(*knows: Made, but: "list[Made] | Made", how: dict[str, Any] | None = No
     return (list(knows), how or {}), (others, (how or {}) if but_how is None else but_how)
 
 
+# A number for each of two sets and one dimension between them, which both have.
+OUTER: dict[str, Any] = {"dims": [[512, 16, 1], [1, 16, 64]], "types": ["float"] * 2, "values": [""] * 2}
+
+
+def of_products(over) -> dict[str, Any]:
+    return {"dims": [[512, 16, 64], [], []], "types": ["float", "ScalarList", "Scalar"], "values": ["", over, "False"]}
+
+
 CASES = {
     "whole-sort": case(
         Made("aten::argsort"), but=[Made("aten::topk"), Made("aten::sort", around=("aten::_embedding_bag_dense_backward",))]
@@ -180,6 +188,8 @@ CASES = {
                  then=(Made("aten::sum", dims=[[8, 8]], types=["float"], values=[""]),)),  # of something else
             Made("aten::mul", dims=[[512, 1, 16], [1, 64, 16]], types=["float"] * 2, values=[""] * 2,
                  then=(Made("aten::sum"), Made("aten::div", dims=[[512, 64, 16]], types=["float"], values=[""]))),  # it is needed
+            Made("aten::mul", **OUTER, then=(Made("aten::sum", **of_products("[0]")),)),  # over what one of them is broadcast to
+            Made("aten::mul", **OUTER, then=(Made("aten::sum"),)),  # over what is not known: the last one they do not share
         ],
     ),
     "complex128": case(
@@ -195,6 +205,10 @@ CASES = {
     "counting-waits": case(Made("aten::bincount"), but=Made("aten::scatter_add_")),
     "checks-in-step": case(Made("aten::isfinite"), but=Made("aten::isfinite", around=("Optimizer.step#Adam.step",))),
     "loss-scaling": case(Made("aten::_amp_foreach_non_finite_check_and_unscale_"), but=Made("aten::_foreach_mul_")),
+    "spectral-norm-in-inference": case(
+        Made("aten::mv", then=(Made("aten::vdot"),)),
+        but=[Made("aten::mv", then=(Made("aten::reciprocal"), Made("aten::mul"), Made("aten::vdot"))), Made("aten::mv")],
+    ),
     "parametrized-weights": case(Made("aten::_weight_norm"), but=Made("aten::_weight_norm"), but_how={"training": True}),
     "sines-in-step": case(Made("aten::sin", n=4), but=Made("aten::sin", n=3)),
     "grids-in-step": case(Made("aten::meshgrid"), but=Made("aten::mul")),
@@ -287,6 +301,26 @@ CASES = {
     ),
     "connectionist-loss": case(Made("aten::_ctc_loss"), but=Made("aten::_cudnn_ctc_loss")),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("over", ["[1]", "[-2]"])
+def test_products_are_summed_over_any_dimension_that_both_have(over, tmp_path):
+    assert "summed-products" in slugs(tmp_path, Made("aten::mul", **OUTER, then=(Made("aten::sum", **of_products(over)),)))
+
+
+def test_of_a_list_too_long_to_be_recorded_the_views_of_its_tensors_are_counted(tmp_path):
+    for n, told in ((64, True), (63, False)):
+        made = [op("aten::stack", 10, 1000), *(op("aten::unsqueeze", 20 + 9 * k, 5) for k in range(n))]
+        path = write(tmp_path / "t.json", step(0, 0, 2000), *made)
+        assert ("stacked-from-a-list" in [finding.slug for finding in read(path).findings]) is told
+
+
+def test_what_is_copied_to_a_part_of_a_tensor_is_of_no_list(tmp_path):
+    """As keys and values to a cache."""
+    for before, told in (("aten::relu", True), ("aten::select", False)):
+        ops = [e for n in range(48) for e in (op(before, 40 * n, 2), op("aten::copy_", 40 * n + 5, 30))]
+        path = write(tmp_path / "t.json", step(0, 0, 2000), *ops)
+        assert ("pointwise-on-a-list" in [finding.slug for finding in read(path).findings]) is told
 
 
 def test_each_entry_has_a_case_and_there_are_fifty():

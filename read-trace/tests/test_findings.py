@@ -352,6 +352,25 @@ def layers_twice(differentiated=(0, 1), widths=((32, 8), (8, 32)), again=((32, 8
     return [*events, *on(2, *(backward("Addmm", 600 + 40 * n, 30, n + 1) for n in differentiated))]
 
 
+def of_a_table(rows=5000, width=8, *more):
+    """Statistics of a table, of which a batch is gathered and normalized."""
+    table = [rows, width]
+    return [shaped("aten::mean", 5, 100, table), shaped("aten::std", 110, 100, table), shaped("aten::index", 220, 20, table),
+            shaped("aten::sub", 250, 20, [64, width], [width]), *more]  # fmt: skip
+
+
+def in_parts(times, *, whole=(2, 2, 16, 8), between="aten::slice", at=100):
+    """Attention of one head of one sample after the other."""
+    part = [1, 1, 16, 8]
+    events = [shaped("aten::linear", 5, 60, [2, 16, 16], [48, 16]), shaped("aten::permute", 70, 2, [3, *whole]),
+              shaped("aten::unbind", 75, 2, [3, *whole]), shaped("aten::empty_like", 80, 2, [*whole])]  # fmt: skip
+    for n in range(times):
+        ts = at + 60 * n
+        events += [shaped(between, ts, 2, [*whole]), shaped("aten::copy_", ts + 3, 2, part, part),
+                   shaped("aten::scaled_dot_product_attention", ts + 6, 50, part, part, part)]  # fmt: skip
+    return events
+
+
 CRITIC, DRAWS = ([8, 4], [8]), ([4, 2], [4])  # the parameters of two parts
 
 
@@ -923,6 +942,17 @@ CASES = {
         [step(0, 0, 1000), *history()],
         "per step: 6 x aten::argsort of 10 to 60 rows, with what goes with it; 470.0 µs of CPU time: 47% of the steps' time",
         [step(0, 0, 1000), *history((10, 20, 30, 40, 50, 50))],
+    ),
+    "statistics-of-a-table": (
+        [step(0, 0, 1000), *of_a_table()],
+        "1 x aten::mean, 1 x aten::std per step, of a table of 5000x8; 200.0 µs of CPU time: 20% of the steps' time",
+        [step(0, 0, 1000), *of_a_table(rows=999)],
+    ),
+    "attention-in-parts": (
+        [step(0, 0, 1000), *in_parts(4)],
+        "in a row with queries of 1x1x16x8 of 2x2x16x8, per step: 4 x (aten::scaled_dot_product_attention); 216.0 µs of CPU "
+        "time: 22% of the critical path",
+        [step(0, 0, 1000), *in_parts(3)],
     ),
     "gradients-of-another-part": (
         parts(*UNDETACHED),
@@ -2665,6 +2695,31 @@ def test_two_thin_layers_may_be_no_adapter(tmp_path, made, told):
     assert ("adapters-not-merged" in found(tmp_path, [step(0, 0, 1000), *adapted(**made)])) is told
 
 
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (shaped("aten::index", 300, 20, [5000]), True),  # its labels
+        (shaped("aten::linear", 300, 20, [5000, 3], [8, 3]), False),  # what makes the table, maybe
+        (shaped("aten::mul_", 300, 20, [5000, 8], []), False),  # what changes it
+    ],
+)
+def test_what_a_step_makes_is_no_table_that_stays_the_same(tmp_path, more, told):
+    assert ("statistics-of-a-table" in found(tmp_path, [step(0, 0, 1000), *of_a_table(5000, 8, more)])) is told
+
+
+def test_without_a_gather_it_is_no_table(tmp_path):
+    events = [e for e in of_a_table() if e["name"] != "aten::index"]
+    assert "statistics-of-a-table" not in found(tmp_path, [step(0, 0, 1000), *events])
+
+
+def test_attention_of_whole_tensors_is_not_in_parts(tmp_path):
+    assert "attention-in-parts" in found(tmp_path, [step(0, 0, 1000), *in_parts(4, between="aten::select")])
+    assert "attention-in-parts" not in found(tmp_path, [step(0, 0, 1000), *in_parts(4, whole=(1, 3, 16, 8))])  # fewer numbers
+    assert "attention-in-parts" not in found(tmp_path, [step(0, 0, 1000), *in_parts(4, between="aten::view")])
+    layers = [e if e["name"] != "aten::copy_" else e | {"name": "aten::linear"} for e in in_parts(4)]
+    assert "attention-in-parts" not in found(tmp_path, [step(0, 0, 1000), *layers])
+
+
 def test_adapters_of_several_ranks(tmp_path):
     events = [later(e, 500 * n) for n, rank in enumerate((8, 8, 16, 4, 2)) for e in adapted(rank=rank)]
     seen = found(tmp_path, [step(0, 0, 2500), *events[:15]])["adapters-not-merged"]
@@ -2710,6 +2765,13 @@ def test_what_is_computed_again_on_a_cpu_counts(tmp_path):
     node = op("autograd::engine::evaluate_function: CheckpointFunctionBackward", 0, 900)
     events = [step(0, 0, 1000), node, op("aten::linear", 5, 300), forward("aten::addmm", 10, 290, 7)]
     (one,) = [f for f in read(write(tmp_path / "t.json", *events)).findings if f.slug == "recomputation"]
+    # What runs between two of its ops goes with them.
+    both = [*events, op("aten::mul", 310, 80), op("aten::linear", 400, 100), forward("aten::addmm", 410, 80, 8)]
+    alone = [e for e in both if e["name"] != "aten::mul"]
+    for made in (both, alone):
+        (more,) = [f for f in read(write(tmp_path / "t.json", *made)).findings if f.slug == "recomputation"]
+        assert more.seen == "in the backward pass: 2 x aten::linear; 40% of the steps' time"
+        assert (more.gain.low, more.gain.high) == pytest.approx((0.4, 0.495))
     # Nor outside of the steps.
     outside = [step(0, 0, 900), step(1, 900, 100), *(later(e, 1000) for e in events[1:])]
     assert "recomputation" not in found(tmp_path, outside)
@@ -2726,7 +2788,7 @@ def test_of_a_copy_to_the_host_less_may_be_copied(tmp_path):
         if f.slug == "blocking-copy"
     ]
     assert one.next.startswith(
-        "Compute on the GPU what the host needs (an argmax, uint8 in place of float32), and copy only that."
+        "Compute on the GPU what the host needs (an argmax, a draw by torch.multinomial, uint8 in place of float32), and copy "
     )
 
 

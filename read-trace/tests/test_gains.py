@@ -74,6 +74,12 @@ def test_a_product_in_float32_takes_half_at_most_and_at_best_what_the_peaks_say(
     assert ends(told["fp32-cuda-cores"]) == near(0.25, 1 - (1000 * 67 / 989 + 500) / 2000)
 
 
+def test_few_products_in_float32_save_no_more_than_their_time(gains):
+    """300 of 2000: the rest need not be in 16 bits, too."""
+    told = gains(*busy((SGEMM, 300), (FUSED, 1700)))
+    assert ends(told["fp32-cuda-cores"]) == near(0.075, 300 * (1 - 67 / 989) / 2000)
+
+
 def inputs(m, n, k):
     return {"Input Dims": [[m, k], [k, n]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}
 

@@ -1,5 +1,5 @@
-"""Work that is done again: constants made anew, a history that each round goes over, workers that start anew, layers that run
-again without a gradient.
+"""Work that is done again: constants made anew, statistics of a table, a history that each round goes over, workers that start
+anew, layers that run again without a gradient.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from trace_reader.model.rows import Rows, among, median, once
 from trace_reader.model.slices import Inputs
 from trace_reader.names.op_names import VIEW_OPS
 from trace_reader.names.range_names import is_loader
-from trace_reader.units import us
+from trace_reader.units import by_dimensions, us
 
 # What makes numbers of nothing but sizes, and what may stand beside it in a chain of such ops.
 FACTORIES = frozenset(
@@ -39,6 +39,12 @@ OF_METRICS = frozenset(
     f"aten::{name}" for name in ("sort", "argsort", "cumsum", "topk", "unique", "_unique2", "bincount", "histc", "trapezoid",
                                  "quantile", "median", "searchsorted", "corrcoef", "cov")
 )  # fmt: skip
+STATISTICS = frozenset(
+    f"aten::{name}" for name in ("mean", "std", "var", "std_mean", "var_mean", "min", "max", "amin", "amax", "aminmax", "median",
+                                 "quantile", "cov", "corrcoef")
+)  # fmt: skip
+GATHERS = frozenset(["aten::index", "aten::index_select"])
+LEAST_ROWS = 1000  # of a table
 LEAST_ROUNDS = 6
 FEW = 2  # times as many ops run behind a call that brings a batch
 LAYERS = frozenset(f"aten::{name}" for name in ("linear", "conv1d", "conv2d", "conv3d"))
@@ -186,6 +192,37 @@ def _takes_of_the_program(inputs: Inputs) -> bool:
 def _tensors(trace: Trace, row: int) -> list[Shape]:
     """Return the shapes of an op's inputs that have dimensions."""
     return [shape for shape in shapes_of(trace.slices, row) if shape]
+
+
+@finding(
+    "statistics-of-a-table",
+    "a mean or a deviation of a large table in each step, and a gather from it",
+    "aten::mean, std, var or the like, and aten::index or index_select, of tensors of one shape",
+    "Each step takes statistics of a whole table, and gathers from a tensor of the table's shape.",
+    "If the table does not change between the steps: take its statistics once, before the loop, and keep them.",
+    source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
+)
+def _statistics_of_a_table(trace: Trace, facts: Facts) -> Seen | None:
+    """By shapes: as many rows as the table has nothing else of the step has. So no op of it makes the table, or trains it."""
+    if not STATISTICS & trace.op_names or not GATHERS & trace.op_names:
+        return None
+    outer, found, tables = trace.outer_ops, list[int](), Counter[Shape]()
+    for _, one in outer.by(outer.track, trace.step_at(outer.start_ns)):
+        shapes = [shapes_of(trace.slices, row) for row in one.at.tolist()]
+        counted, gathered = one.is_named(STATISTICS.__contains__).tolist(), one.is_named(GATHERS.__contains__).tolist()
+        of_others = {n for at, all_of_it in enumerate(shapes) if not counted[at] and not gathered[at] for shape in all_of_it
+                     for n in shape}  # fmt: skip
+        from_which = {all_of_it[0] for at, all_of_it in enumerate(shapes) if gathered[at] and all_of_it}
+        large = {shape for shape in from_which if len(shape) > 1 and shape[0] >= LEAST_ROWS and shape[0] not in of_others}
+        rows = [at for at, all_of_it in enumerate(shapes) if counted[at] and all_of_it and all_of_it[0] in large]
+        found += one.at[rows].tolist()
+        tables.update(shapes[at][0] for at in rows)
+    if not found:
+        return None
+    ops, table = Rows(trace.slices, np.sort(np.array(found))), by_dimensions(tables.most_common(1)[0][0])
+    names = listed(f"{len(rows) / len(trace.steps):.3g} x {name}" for name, rows in sorted(ops.by_name()))
+    words = f"{names} per step, of {'a table' if len(tables) == 1 else 'tables, most often'} of {table}"
+    return seen_with_time(trace, facts, ops, words, Effect(dropped(ops), dropped(ops)))
 
 
 @finding(

@@ -70,8 +70,8 @@ BETWEEN_OPS = (
     "after the warm-up."
 )
 AT_THE_SAME_TIME = (
-    "Most of it follows a wait for the GPU: if it works on results (post-processing), launch the next batch before it, or do it "
-    "in a thread, so that the GPU works at the same time."
+    "Most of it follows a wait for the GPU: if it works on results (post-processing, a draw by numpy), do it on the GPU, or "
+    "launch the next batch before it, or do it in a thread, so that the GPU works at the same time."
 )
 SOON_NS = 500_000  # behind a wait: casts and views of what came back
 CALLS = ("launch", "call")  # of what the CPU does

@@ -66,6 +66,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     launches: bool | None = None
     phase: Literal["inference", "training", ""] = ""
     calls: int = 1
+    not_behind: tuple[str, ...] = ()
     then: tuple[str, ...] = ()
     followed: tuple[str, ...] = ()
     also: str = ""
@@ -159,6 +160,34 @@ def _all_pairs(tensors: list[Tensor | None], inputs: Inputs) -> bool:
     return len(sides) == 2 and one[-1] == other[-1] > 1 and pairs >= MANY_PAIRS
 
 
+def _contracted(tensors: list[Tensor | None], inputs: Inputs) -> bool:
+    """Each side is broadcast over a dimension that the other one has, and there is one that both have."""
+    first, second = (*tensors, None, None)[:2]
+    return first is not None and second is not None and bool(_shared(first.shape, second.shape))
+
+
+def _shared(one: tuple[int, ...], other: tuple[int, ...]) -> set[int]:
+    """Return the dimensions, counted from the last one (-1), that two shapes share, where each is broadcast over another one and
+    MANY_PAIRS numbers are made; else none.
+    """
+    rank = max(len(one), len(other))
+    one, other = ((1,) * (rank - len(shape)) + shape for shape in (one, other))
+    sides = {a > b for a, b in zip(one, other, strict=True) if a != b and 1 in (a, b)}
+    made = math.prod(max(a, b) for a, b in zip(one, other, strict=True))
+    return {n - rank for n in range(rank) if one[n] == other[n] > 1} if len(sides) == 2 and made >= MANY_PAIRS else set()
+
+
+def _is_over_what_both_have(trace: Trace, product: int, total: int) -> bool:
+    """Return whether a sum is over dimensions that both factors of the product have; where these are not recorded, whether the
+    last one is such.
+    """
+    one, other = shapes_of(trace.slices, product)[:2]
+    shared, rank, inputs = _shared(one, other), max(len(one), len(other)), inputs_of(trace.slices, total)
+    said = re.fullmatch(r"\[([-\d, ]+)\]", str((*(inputs.values or ()), "", "")[1])) if inputs is not None else None
+    over = {int(n) for n in said[1].split(",")} if said else {-1}
+    return {n - rank if n >= 0 else n for n in over} <= shared
+
+
 def _channels_first(tensors: list[Tensor | None], inputs: Inputs) -> bool:
     """Of a convolution of images with many channels, by its strides: a row's numbers follow one another, and not a pixel's."""
     if not tensors or tensors[0] is None or not isinstance(inputs.strides, tuple) or not inputs.strides:
@@ -200,7 +229,7 @@ def _width_one(tensors: list[Tensor | None], inputs: Inputs) -> bool:
 
 
 _SHAPES = {
-    "all_integers": _all_integers, "all_pairs": _all_pairs, "channels_first": _channels_first,
+    "all_integers": _all_integers, "all_pairs": _all_pairs, "contracted": _contracted, "channels_first": _channels_first,
     "large_table": _large_table, "large_vocabulary": _large_vocabulary, "mask": _mask, "low_rank": _low_rank,
     "many_logits": _many_logits, "long_filter": _long_filter, "long_list": _long_list, "square": _square,
     "padding_mask": _padding_mask, "width_one": _width_one, "all_with_all": _all_with_all, "columns": _columns,
@@ -219,7 +248,7 @@ def places_of(entry: Entry, trace: Trace, facts: Facts) -> Rows | None:
     slices = trace.slices
     ops = trace.ops.where(trace.ops.is_named(entry.is_one))
     ops = ops.where(trace.step_at(ops.start_ns) >= 0) if len(trace.steps) else ops
-    ops = _of_inputs(entry, ops)
+    ops = _of_inputs(entry, ops) if entry.shape != "long_list" else _of_long_lists(entry, trace, ops)
     if entry.shape == "low_rank":
         ops = _whose_result_is_multiplied(trace, ops)
     if entry.shape == "columns":
@@ -239,6 +268,8 @@ def places_of(entry: Entry, trace: Trace, facts: Facts) -> Rows | None:
     if entry.launches is not None and len(ops):
         launched = trace.launched_in(ops)
         ops = ops.where(_holds(ops, slices.track[launched.call], slices.start_ns[launched.call]) == entry.launches)
+    if entry.not_behind and len(ops):
+        ops = ops.where(~_is_behind(trace, ops, entry.not_behind))
     if len(ops) < entry.calls * max(len(trace.steps), 1):
         return None
     if entry.followed:
@@ -268,6 +299,30 @@ def _of_inputs(entry: Entry, ops: Rows) -> Rows:
             continue
         kept.append(rows.at)
     return Rows(ops.slices, np.sort(np.concatenate(kept)) if kept else np.zeros(0, np.int64))
+
+
+def _is_behind(trace: Trace, ops: Rows, names: tuple[str, ...]) -> np.ndarray:
+    """For each op, whether the outer op right before it on its thread has one of these names."""
+    found = np.zeros(len(ops), bool)
+    tracks = dict(trace.outer_ops.by(trace.outer_ops.track))
+    for key, one in ops.by(ops.track):
+        if (here := tracks.get(key)) is not None:
+            before = np.searchsorted(here.at, one.at) - 1
+            is_named = np.append(here.is_named(names.__contains__), False)  # the last: of none before it
+            found[np.searchsorted(ops.at, one.at)] = is_named[before]
+    return found
+
+
+def _of_long_lists(entry: Entry, trace: Trace, ops: Rows) -> Rows:
+    """Return those of long lists: by their shapes, or, where a list is too long to be recorded, by the views that stack makes of
+    its tensors, one by one.
+    """
+    is_one = np.zeros(len(trace.slices), bool)
+    is_one[ops.at] = True
+    views = trace.ops.at[trace.ops.is_named("aten::unsqueeze".__eq__)]
+    around = innermost(trace.slices, trace.parent, views, is_one)
+    often = np.bincount(around[around >= 0], minlength=len(trace.slices)) >= LONG_LIST
+    return ops.where(often[ops.at] | among(ops.at, _of_inputs(entry, ops).at))
 
 
 def _whose_result_is_multiplied(trace: Trace, ops: Rows) -> Rows:
@@ -360,9 +415,11 @@ def _followed(entry: Entry, trace: Trace, ops: Rows) -> Rows:
     outer = outer.where(~outer.is_named(lambda name: (name in VIEW_OPS or name in CASTS) and name not in entry.followed))
     after = _next_on_the_thread(outer, ops)
     follows = (after >= 0) & trace.slices.is_named(np.maximum(after, 0), entry.followed.__contains__)
-    if entry.shape == "all_pairs":
-        both = zip(ops.at.tolist(), after.tolist(), follows.tolist(), strict=True)
-        follows = np.array([is_one and _takes_alone(trace, one, _result_shape(trace, row)) for row, one, is_one in both], bool)
+    if entry.shape == "contracted":
+        pairs = zip(ops.at.tolist(), after.tolist(), follows.tolist(), strict=True)
+        alone = (is_one and _takes_alone(trace, one, _result_shape(trace, row)) for row, one, is_one in pairs)
+        pairs = zip(ops.at.tolist(), after.tolist(), alone, strict=True)
+        follows = np.array([is_one and _is_over_what_both_have(trace, row, one) for row, one, is_one in pairs], bool)
     return ops.where(follows)
 
 

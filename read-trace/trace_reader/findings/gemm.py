@@ -22,6 +22,7 @@ from trace_reader.units import count, us
 MIN_SHARE_OF_GPU_TIME = 0.05  # of the GPU's time
 TF32 = 0.2  # of the GPU's time
 UNALIGNED = re.compile(r"_align[12]\b")
+MOSTLY_PRODUCTS = 0.3  # of the GPU's time
 SURELY_FASTER = 0.5  # what a matrix product takes on tensor cores, of its time on CUDA cores, at most
 # GPUs whose tensor cores take neither bf16 nor tf32, by the major number of what they can compute; those of 6 have none.
 OLD_GPUS = (
@@ -99,7 +100,9 @@ def _fp32_cuda_cores(trace: Trace, facts: Facts) -> Seen | None:
     fp32, bf16, fp16 = (peak(facts.device or "", dtype) for dtype in ("fp32", "bf16", "fp16"))
     half = bf16 or fp16
     others = trace.linked.where((trace.linked.kind == Kind.KERNEL) & ~among(trace.linked.at, rows.at))
-    best = all_of(scaled(rows, fp32 / half), scaled(others, 0.5)) if fp32 and half else None
+    # Where they are much of the GPU's work, the rest may move half of the bytes, too.
+    rest = scaled(others, 0.5 if share >= MOSTLY_PRODUCTS else 1.0)
+    best = all_of(scaled(rows, fp32 / half), rest) if fp32 and half else None
     faster = Effect(best, scaled(rows, SURELY_FASTER), REPLACED) if best else None
     return Seen(seen, rows, words, effect=faster)
 

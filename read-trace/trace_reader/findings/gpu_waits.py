@@ -52,8 +52,8 @@ def _on_path(path: CriticalPath, saved_us: float) -> str:
 
 
 FETCH_LESS = (
-    "Compute on the GPU what the host needs (an argmax, uint8 in place of float32), and copy only that. Or pin the host memory "
-    "(pin_memory=True), and copy with non_blocking=True."
+    "Compute on the GPU what the host needs (an argmax, a draw by torch.multinomial, uint8 in place of float32), and copy only "
+    "that. Or pin the host memory (pin_memory=True), and copy with non_blocking=True."
 )
 
 

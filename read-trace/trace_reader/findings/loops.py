@@ -1,12 +1,13 @@
 """Loops of Python over what one call can take."""
 
+from collections import Counter
 from itertools import pairwise
 import math
 import re
 
 import numpy as np
 from trace_reader.analysis.replay.edits import GONE, ONCE, Edit, Edited, Effect, dropped
-from trace_reader.analysis.replay.places import Candidate, loops, nodes_of
+from trace_reader.analysis.replay.places import Candidate, loop_of, loops, nodes_of
 from trace_reader.analysis.replay.rounds import made_of, unchained
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.file_facts import device_properties
@@ -17,7 +18,7 @@ from trace_reader.link.trace import EVALUATE, Trace
 from trace_reader.model.rows import Rows, among, once
 from trace_reader.model.slices import Footprint
 from trace_reader.names.op_names import GEMM_OPS, VIEW_OPS
-from trace_reader.units import about, us
+from trace_reader.units import about, by_dimensions, us
 
 POINTWISE = re.compile(
     r"aten::(?:mul|add|sub|div|lerp|copy|addcmul|addcdiv|sqrt|zero|fill|neg|pow|clamp|detach|to|clone|square|maximum|reciprocal|"
@@ -35,6 +36,9 @@ SQUARES, SUMS = frozenset(["aten::pow", "aten::square"]), frozenset(["aten::add"
 TOTALS = frozenset(["aten::sum", "aten::norm", "aten::linalg_vector_norm"])  # of a whole tensor, or over dimensions
 NEVER_NS = np.iinfo(np.int64).max
 ATTENDS = frozenset(["aten::softmax", "aten::_softmax", "aten::scaled_dot_product_attention"])
+ATTENTION = "aten::scaled_dot_product_attention"
+CUTS = frozenset(["aten::slice", "aten::select", "aten::narrow"])
+BETWEEN_PARTS = VIEW_OPS | frozenset(["aten::copy_", "aten::empty_like", "aten::empty", "aten::contiguous"])
 HEADS_LAYERS = 2  # that take what comes from outside: queries and keys at least
 WRITES = frozenset(["aten::copy_", "aten::index_put_", "aten::index_copy_", "aten::scatter_"])
 OF_ELEMENTS = frozenset(["aten::matmul", "aten::mm", "aten::bmm"])
@@ -91,6 +95,48 @@ def _are_heads(trace: Trace, loop: Candidate) -> bool:
         return False
     (whole, *others), made = dict.fromkeys(shapes[0] for shapes in taken), [made_of(*one, []) for one in of_round]
     return not others and whole not in made and all(whole not in shapes for name, shapes in of_round if name != "aten::linear")
+
+
+@finding(
+    "attention-in-parts",
+    "attention many times in a row, each time of a part of the same tensors",
+    "aten::scaled_dot_product_attention between aten::slice or aten::select, with the same shapes each time",
+    "Heads, samples or windows attend one after the other, each with launches of its own.",
+    "If they are heads or samples: attend in one call, whose first dimensions are samples and heads. If windows: view them as "
+    "more samples. A fused kernel does not write the scores to memory, so it needs little more than the inputs and the result.",
+    source="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
+)
+def _attention_in_parts(trace: Trace, facts: Facts) -> Seen | None:
+    """By shapes: LEAST_OF_MODELS calls in a row of the same ones, views, copies and empty tensors between them, and as many
+    numbers in what the views before them take parts of.
+    """
+    if ATTENTION not in trace.op_names:
+        return None
+    outer, runs, whole = trace.outer_ops, list[np.ndarray](), Counter[str]()
+    for _, one in outer.by(outer.track, trace.step_at(outer.start_ns)):
+        at, between = np.flatnonzero(one.is_named(ATTENTION.__eq__)), np.cumsum(~one.is_named(BETWEEN_PARTS.__contains__))
+        alike = (np.diff(between[at]) == 1) & (np.diff(one.detail[at]) == 0) & (one.detail[at[1:]] >= 0)
+        for row in np.split(at, np.flatnonzero(~alike) + 1):
+            if len(row) < LEAST_OF_MODELS or len(set(np.diff(row).tolist())) != 1 or row[0] < row[1] - row[0]:
+                continue
+            shapes = shapes_of(trace.slices, int(one.at[row[0]]))
+            source = _cut_from(trace, one.at[row[0] : row[1]])
+            if shapes and source and math.prod(source) >= len(row) * math.prod(shapes[0]):
+                period = row[1] - row[0]
+                runs.append(np.stack([one.at[place - period + 1 : place + 1] for place in row.tolist()]))
+                whole[f"{by_dimensions(shapes[0])} of {by_dimensions(source)}"] += len(row)
+    if not runs:
+        return None
+    (words, _), *others = whole.most_common()
+    loop = loop_of(trace, (ATTENTION,), runs)
+    more = f" with queries of {words}{' and others' * bool(others)}"
+    return _loop(trace, facts, [loop], more, Effect(_once(trace, [loop]), kind=ONCE))
+
+
+def _cut_from(trace: Trace, rows: np.ndarray) -> tuple[int, ...]:
+    """Return the largest shape of which a slice or select among these ops takes a part."""
+    cuts = Rows(trace.slices, rows[trace.slices.is_named(rows, CUTS.__contains__)])
+    return max((shape for row in cuts.at.tolist() for shape in shapes_of(trace.slices, row)[:1]), key=math.prod, default=())
 
 
 @finding(
