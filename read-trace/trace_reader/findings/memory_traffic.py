@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import numpy as np
-from trace_reader.analysis.replay.edits import ONCE, Effect, all_of, dropped, scaled, unlaunched
+from trace_reader.analysis.replay.edits import ONCE, Effect, all_of, dropped, scaled, surely, unlaunched
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.memory_facts import curves
 from trace_reader.analysis.trace.time_by_place import is_numbered
@@ -368,17 +368,9 @@ def _recomputation(trace: Trace, facts: Facts) -> Seen | None:
         return None
     named_ops = listed(f"{len(rows)} x {name}" for name, rows in sorted(again.by_name(), key=lambda item: -len(item[1])))
     seen = f"in the backward pass: {named_ops}; {about(work.total_us / all_us)} of {of_what}"
-    node = innermost(trace.slices, trace.parent, again.at, in_backward)
-    if kept := _kept_less(trace, again, node):
+    if kept := _kept_less(trace, again, innermost(trace.slices, trace.parent, again.at, in_backward)):
         seen += f"; else about {human_bytes(kept)} more would be kept for the backward pass"
-    return Seen(seen, work, effect=Effect(dropped(_passes_again(trace, again, node)), dropped(again)))
-
-
-def _passes_again(trace: Trace, again: Rows, node: np.ndarray) -> Rows:
-    """Return from where to where each node of the backward pass computes again, with all that is between these ops."""
-    each = [(int(rows.at[0]), int(rows.end_ns.max())) for _, rows in again.by(node)]
-    at, end_ns = np.array(sorted(each), np.int64).reshape(-1, 2).T
-    return Rows(trace.slices, at, end_ns=end_ns)
+    return Seen(seen, work, effect=surely(dropped(again)))
 
 
 def _are_recorded_by_autograd(trace: Trace, ops: Rows) -> np.ndarray:
