@@ -116,11 +116,11 @@ def test_an_allocation_that_fails_on_the_way(lesson):
 
     run = lesson(
         "03_simple_mlp.py",
-        *("--device", "cpu", "--batch", "1000", "--seq", "1000", "--dim", "1", "--hidden", "20000000"),
+        *("--device", "cpu", "--batch", "1000", "--seq", "1000", "--dim", "1", "--hidden", "2000000"),
         preexec_fn=no_overcommitting,
     )
     assert (run.code, run.files) == (1, [])
-    assert run.err.startswith("error: out of memory on cpu: the inputs and weights alone need 116.3 MiB, ")
+    assert run.err.startswith("error: out of memory on cpu: the inputs and weights alone need 13.4 MiB, ")
     assert run.err.endswith("; lower --batch or --seq or --dim or --hidden\n") and run.err.count("\n") == 1
 
 
