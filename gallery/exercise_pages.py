@@ -31,6 +31,10 @@ GALLERY, RECORDED = ROOT / "gallery", book.RECORDED
 ELSEWHERE = {"llm.md": "A language model", "several_gpus.md": "Several GPUs"}
 BLOG = "https://huggingface.co/blog/"
 POSTS = {1: "torch-profiler", 2: "torch-mlp-fusion", 3: "torch-attention-profile"}
+SIZES = {  # in the words of options
+    "two thirds": 2 / 3, "nine tenths": 0.9, "a third": 1 / 3, "half": 0.5, "twice": 2.0, "three times": 3.0, "once": 1.0,
+}  # fmt: skip
+FRACTIONS = {0.5: "half", 0.33: "a third", 0.25: "a quarter", 0.2: "a fifth", 0.1: "a tenth", 0.01: "a hundredth"}
 WORDS_TO_SAY = 40  # letters, at least: not only "No."
 OF_RANKS = ("waiting", "share")  # terms of the glossary that mean this only of a job
 MOST_TRACES = 3  # on a page: the exercise's own, and those that it is compared with
@@ -208,7 +212,29 @@ def _checked(check: Check, answer: str) -> Question:
         if len(said := f"{said} {sentence}".strip()) >= WORDS_TO_SAY:
             break
     why = () if "|" in said or said.startswith("- ") else (said,) * max(len(check.options), 1)
+    if why and check.options:
+        why = tuple(f"{_beside_what_is(option, str(check.right))} {said}".strip() for option in check.options)
     return Question(check.ask, check.right, check.options, check.unit, check.within, why)
+
+
+def _beside_what_is(option: str, right: str) -> str:
+    """Return how large a wrong option is beside the right one, in words; empty where these are no sizes."""
+    wrong_size, right_size = _size_of(option), _size_of(right)
+    if option == right or not wrong_size or not right_size:
+        return ""
+    ratio = wrong_size / right_size
+    of_it = f"{ratio:.2g} times" if ratio > 1 else f"{FRACTIONS.get(round(ratio, 2), f'{ratio:.0%}')} of"
+    return f"{option[:1].upper()}{option[1:]} would be {of_it} what the trace shows."
+
+
+def _size_of(option: str) -> float | None:
+    """Return the size that an option says: about 20 µs, half as many, as long; None where it says none, or a limit."""
+    if "less than" in option or "falls" in option:
+        return None
+    if number := re.search(r"\d+(?:\.\d+)?", option):
+        return float(number[0])
+    size = next((size for word, size in SIZES.items() if word in option), None)
+    return 1.0 if size is None and re.search(r"\bas (?:long|many|large|much)\b", option) else size
 
 
 def _of_document(exercise: Elsewhere, number: int) -> Exercise:

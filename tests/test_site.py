@@ -568,7 +568,22 @@ def test_what_is_said_of_a_wrong_answer_is_how_the_right_one_begins():
             57,
         )  # which begin with a table or list
         told = re.sub(r"\[([^\]]*)\]\([^)]*\)|[`*]", r"\1", " ".join(one.answer.split()))
-        assert all(told.startswith(why) and why[-1] in ".!?" for why in question.why)
+        behind = [re.sub(r"^.{,80}? what the trace shows\. ", "", why) for why in question.why]
+        assert all(told.startswith(why) and why[-1] in ".!?" for why in behind)
+
+
+def test_a_wrong_size_is_told_beside_the_right_one():
+    for number, option, said in (
+        (5, "about 2 µs", "About 2 µs would be a hundredth of what the trace shows. About 200 µs: "),
+        (23, "about half as long", "About half as long would be a quarter of what the trace shows. It takes longer: "),
+        (19, "about 10 times as long", "About 10 times as long would be 3.3 times what the trace shows. About 3 times as long: "),
+        (9, "about 5%", "About 5%: in the middle step "),  # it is right
+        (14, "about 10%", "Here they agree: "),  # beside a limit
+        (13, "program", "The profiler makes the call, "),
+        (30, "it falls by half", "The peak stays the same: "),
+    ):
+        (question,) = EVERY[number - 1].questions
+        assert question.why[question.options.index(option)].startswith(said)
 
 
 def test_one_is_of_a_singular(folder, opened):
