@@ -32,7 +32,7 @@ WITH_GPU, WITHOUT = (6, 768, 12, 8192, 8, 512), (2, 128, 4, 512, 4, 64)  # layer
 
 
 def parse_args(argv=None):
-    parser = LessonParser(__file__, __doc__)
+    parser = LessonParser(__file__, __doc__, of_dtype="matrix multiplications, from the rung bits on; before it, float32")
     layers, dim, heads, vocab, batch, seq = WITH_GPU if torch.accelerator.is_available() else WITHOUT
     parser.add_size("--layers", layers, "blocks")
     parser.add_size("--dim", dim, "width of the model")

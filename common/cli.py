@@ -76,10 +76,16 @@ class LessonParser(argparse.ArgumentParser):
     """
 
     def __init__(
-        self, file: str, doc: str | None, *, warmup: bool = True, counted: str = "kernels (without a GPU: ops that do work)"
+        self,
+        file: str,
+        doc: str | None,
+        *,
+        warmup: bool = True,
+        counted: str = "kernels (without a GPU: ops that do work)",
+        of_dtype: str = "inputs and weights",
     ):
         """`file` and `doc` are the lesson's `__file__` and `__doc__`; `warmup` is the default of `--warmup`; `counted` says of
-        what `--guess` is the number.
+        what `--guess` is the number, `of_dtype` what has the type of `--dtype`.
         """
         script = Path(file).stem
         asks, look = guess_and_look(doc or "")
@@ -96,13 +102,13 @@ class LessonParser(argparse.ArgumentParser):
         )
         if look:
             self.add_argument("--look", action="version", version=look, help="say what the trace shows, and exit: guess first")
-        self._add_shared(warmup)
+        self._add_shared(warmup, of_dtype)
         self._add_schedule()
         self._add_recording(script)
 
-    def _add_shared(self, warmup: bool) -> None:
+    def _add_shared(self, warmup: bool, of_dtype: str) -> None:
         shared = self.add_argument_group("flags that all lessons share")
-        shared.add_argument("--dtype", choices=DTYPES, default="bf16", help="type of inputs and weights (default: %(default)s)")
+        shared.add_argument("--dtype", choices=DTYPES, default="bf16", help=f"type of {of_dtype} (default: %(default)s)")
         shared.add_argument(
             "--warmup",
             action=argparse.BooleanOptionalAction,

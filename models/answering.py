@@ -151,7 +151,7 @@ class Answer:
             with torch.profiler.record_function("token"):
                 if not reached(self.rung, "cache"):
                     text = torch.cat((text, self.token), 1)
-                    self.token.copy_(self.model(text, self.model.every_place[: text.shape[1]]))
+                    self.token.copy_(self.forward(text, self.model.every_place[: text.shape[1]]))
                 elif self.graph is not None:
                     self.graph.replay()
                 else:

@@ -1,5 +1,6 @@
 """What the ladders of lessons 05_d and 05_e share: rungs in their order, and the flags that come with a rung."""
 
+import argparse
 from collections.abc import Mapping, Sequence
 import sys
 
@@ -18,7 +19,9 @@ class Rungs(dict[str, str]):
 def parse_rung(parser: LessonParser, argv: Sequence[str] | None, flags: Mapping[str, Sequence[str]]):
     """Return the arguments, with the `flags` that come with their rung. Heads that do not divide the width end the process."""
     argv = sys.argv[1:] if argv is None else argv
-    args = parser.parse_args([*flags.get(parser.parse_args(argv).rung, ()), *argv])
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)  # finds the rung, and checks nothing
+    first.add_argument("--rung", default="", nargs="?")
+    args = parser.parse_args([*flags.get(first.parse_known_args(argv)[0].rung, ()), *argv])
     if args.dim % args.heads:
         parser.error(f"--heads {args.heads} is no divisor of --dim {args.dim}")
     return args

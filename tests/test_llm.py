@@ -327,6 +327,7 @@ def test_heads_divide_the_width(lesson):
         (["--rung", "graph"], True, "reduce-overhead"),
         (["--rung", "naive", "--rung", "graph"], True, "reduce-overhead"),
         (["--rung", "graph", "--rung", "naive"], False, None),
+        (["--rung", "compiled", "--compile_mode", "max-autotune"], True, "max-autotune"),
     ],
 )
 def test_a_rung_compiles_from_compiled_on(argv, compiles, mode):

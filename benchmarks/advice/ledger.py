@@ -534,7 +534,7 @@ SCORED = """The columns of this table:
 - "too much promised": of all other pairs, those with a prediction above 5%.
 - "plain step held": the estimate of the plain step (a step without the profiler) contains the measured time.
 
-`uv run benchmarks/advice/score.py FOLDER` prints the same for your own pairs.
+`uv run benchmarks/advice/score.py FOLDER` prints the same for your own pairs; its `--help` says what the folder holds.
 
 Each set was written and scored after the rules had been corrected with the earlier sets in view. So a score of today's rules on
 those earlier sets says nothing. The third set was to have faults other than those of the first two. The fourth to fifteenth

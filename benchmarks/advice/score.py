@@ -101,14 +101,14 @@ def scores(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def table(rows: dict[str, dict[str, Any]]) -> list[str]:
-    """Return a row for each pair, what saves most first."""
-    lines = []
+    """Return the lines of a table, with a row for each pair, what saves most first."""
+    width = max([24, *(len(name) + 2 for name in rows)])
+    lines = [f"{'pair':{width}}{'saved':>6}       {'told':14}{'score':>5}  named by (place); null: the change brings nothing"]
     for name, one in sorted(rows.items(), key=lambda item: -item[1]["saved"]):
         told = f"{one['told'][0]:.2f} to {one['told'][1]:.2f}" if one["told"] else "-"
         named = f"{one['slug']} ({one['place'] or '-'})" if one["slug"] else f"- ({', '.join(one['first'])})"
-        lines.append(
-            f"{name:24}{one['saved']:6.2f}{' null' if one['null'] else '     '}  {told:14}{interval_score(one):5.2f}  {named}"
-        )
+        saved = f"{one['saved']:6.2f}{' null' if one['null'] else '     '}"
+        lines.append(f"{name:{width}}{saved}  {told:14}{interval_score(one):5.2f}  {named}")
     return lines
 
 
@@ -143,14 +143,12 @@ def main() -> int:
     parser.add_argument("--names", type=Path, help="JSON: by pair, a regular expression that right advice matches")
     parser.add_argument("--keep", metavar="NAME", help="keep the rows as benchmarks/advice/NAME.json")
     args = parser.parse_args()
+    if not args.folder.is_dir():
+        parser.error(f"{args.folder}: no such folder")
     if not (args.folder / "pairs.json").exists():
-        parser.error(f"{args.folder} has no pairs.json")
+        parser.error(f"{args.folder} has no pairs.json; --help says what it holds")
     rows = judged(args.folder, json.loads(args.names.read_text()) if args.names else {})
-    print(
-        "\n".join(
-            [f"{'pair':24}{'saved':>6}       {'told':14}{'score':>5}  named by (place)", *table(rows), "", *summary(scores(rows))]
-        )
-    )
+    print("\n".join([*table(rows), "", *summary(scores(rows))]))
     if args.keep:
         lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(one)}" for name, one in rows.items())
         write_all({HERE / f"{args.keep}.json": f"{{\n{lines}\n}}\n".encode()})

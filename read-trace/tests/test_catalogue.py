@@ -219,7 +219,8 @@ CASES = {
     "scattered-sums": case(Made("aten::index_add_"), but=Made("aten::index_select")),
     "pairwise-distances": case(Made("aten::cdist"), but=Made("aten::mm")),
     "dequantized-at-each-use": case(
-        Made("aten::to", dims=[[1024, 1024]], types=["signed char"], values=[""]), but=Made("aten::to", **FLOATS)
+        Made("aten::to", dims=[[1024, 1024]], types=["signed char"], values=[""]),
+        but=[Made("aten::to", **FLOATS), Made("aten::to", dims=[[16, 3, 64, 64]], types=["unsigned char"], values=[""])],
     ),
     "low-rank-product-written-out": case(
         Made("aten::mm", **THIN), LINEAR, but=[Made("aten::mm", **THIN), LINEAR._replace(dims=[[8, 512], [512, 512]])]

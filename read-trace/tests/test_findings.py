@@ -903,7 +903,7 @@ CASES = {
     ),
     "repeated-ops": (
         [step(0, 0, 2000), *round_of("aten::select", "aten::maximum")],
-        "in a row, per step: 16 x (aten::maximum, aten::select); 1.28 ms of CPU time: 64% of the critical path",
+        "in a row, per step: 16 x (aten::maximum, aten::select); 1.28 ms of CPU time: 64% of the steps' time",
         [step(0, 0, 2000), *round_of("aten::layer_norm", "aten::maximum")],
     ),
     "inputs-projected-one-by-one": (
@@ -930,7 +930,7 @@ CASES = {
     ),
     "loop-over-tensors": (
         [step(0, 0, 1000), *(e for n in range(8) for e in (op("aten::mul_", 100 * n, 40), op("aten::add_", 100 * n + 50, 40)))],
-        "in a row, per step: 8 x (aten::add_, aten::mul_); 640.0 µs of CPU time: 64% of the critical path",
+        "in a row, per step: 8 x (aten::add_, aten::mul_); 640.0 µs of CPU time: 64% of the steps' time",
         [step(0, 0, 1000), *(e for n in range(7) for e in (op("aten::mul_", 100 * n, 40), op("aten::add_", 100 * n + 50, 40)))],
     ),
     "constants-made-again": (
@@ -951,13 +951,13 @@ CASES = {
     "attention-in-parts": (
         [step(0, 0, 1000), *in_parts(4)],
         "in a row with queries of 1x1x16x8 of 2x2x16x8, per step: 4 x (aten::scaled_dot_product_attention); 216.0 µs of CPU "
-        "time: 22% of the critical path",
+        "time: 22% of the steps' time",
         [step(0, 0, 1000), *in_parts(3)],
     ),
     "gradients-of-another-part": (
         parts(*UNDETACHED),
-        "the backward pass before Optimizer.step#SGD.step computes the gradients of 4 parameters, of which 2 are updated; the "
-        "next pass computes the others anew; 118.0 µs of CPU time: 12% of the steps' time",
+        "backward pass 1 of 2 in a step, before Optimizer.step#SGD.step, computes the gradients of 4 parameters, of which 2 are "
+        "updated; the next pass computes the others anew; 118.0 µs of CPU time: 12% of the steps' time",
         parts((CRITIC, (), CRITIC), (DRAWS, (), DRAWS)),
     ),
     "forward-without-gradient": (
@@ -972,7 +972,7 @@ CASES = {
     ),
     "loop-of-small-products": (
         [step(0, 0, 1000), *(e for n in range(8) for e in expert(n, 16))],
-        "in a row, per step: 8 x (aten::mm, aten::relu); 640.0 µs of CPU time: 64% of the critical path",
+        "in a row, per step: 8 x (aten::mm, aten::relu); 640.0 µs of CPU time: 64% of the steps' time",
         [step(0, 0, 1000), *(e for n in range(8) for e in expert(n, 64))],  # as wide out as in: a layer may take what one made
     ),
     "zero-timestamps": (
@@ -2922,6 +2922,7 @@ def test_where_the_other_part_comes_first_only_its_own_gradients_can_go(tmp_path
         (DETACHED, "set requires_grad_(False) on them", 0.07),
     ):
         (one,) = of_another_part(tmp_path, parts(*passes, steps=2))
+        assert one.seen.startswith(f"backward pass {1 if passes is UNDETACHED else 2} of 2 in a step, before ")
         assert advice in one.next and one.gain.high == pytest.approx(high, abs=0.03)
         assert sum(slice.duration_us for slice in one.evidence) == 2 * 118
 

@@ -96,6 +96,12 @@ def _many_logits(tensors: list[Tensor | None], inputs: Inputs) -> bool:
     return tensors[1].shape[0] >= LARGE_VOCABULARY and rows >= MANY_ROWS
 
 
+def _of_weights(tensors: list[Tensor | None], inputs: Inputs) -> bool:
+    """Not a batch of pictures, which have bytes without a sign and more than two dimensions."""
+    first = next(iter(tensors), None)
+    return first is None or first.type != "unsigned char" or len(first.shape) == 2
+
+
 def _long_filter(tensors: list[Tensor | None], inputs: Inputs) -> bool:
     return len(tensors) > 1 and tensors[1] is not None and tensors[1].shape[-1] >= LONG_FILTER
 
@@ -233,6 +239,7 @@ _SHAPES = {
     "large_table": _large_table, "large_vocabulary": _large_vocabulary, "mask": _mask, "low_rank": _low_rank,
     "many_logits": _many_logits, "long_filter": _long_filter, "long_list": _long_list, "square": _square,
     "padding_mask": _padding_mask, "width_one": _width_one, "all_with_all": _all_with_all, "columns": _columns,
+    "of_weights": _of_weights,
 }  # fmt: skip
 _CHANGES = {"gone": GONE, "replaced": REPLACED, "once": ONCE, "unsure": UNSURE}
 

@@ -8,12 +8,13 @@ import math
 
 import msgspec
 import numpy as np
+from trace_reader.analysis.replay.edits import all_of
 from trace_reader.analysis.replay.rounds import Shape, broadcast, made_of
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import Tensor, inputs_of, size_of_view, tensors_known
 from trace_reader.findings.catalogue import LARGE_VOCABULARY
 from trace_reader.findings.groups import Groups, and_more, partly, the_longest
-from trace_reader.findings.registry import Seen, finding, seen_with_time
+from trace_reader.findings.registry import Seen, finding, seen_with_time, with_what_is_freed
 from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
@@ -81,7 +82,10 @@ def _cut_afterwards(trace: Trace, facts: Facts) -> Seen | None:
     told, ops = the_longest(trace, found)
     n, more = len(found[told]) / len(trace.steps), and_more(trace, found, told)
     text = f"{n:.3g} ops per step make all of a tensor, of which {told[0]}{more}"
-    return seen_with_time(trace, facts, ops, text, partly(trace, found))
+    effect = partly(trace, found)
+    if not len(trace.work):  # what is made is large, and given back where no op is recorded
+        effect = msgspec.structs.replace(effect, most=all_of(effect.most, with_what_is_freed(trace, ops, told[1])))
+    return seen_with_time(trace, facts, ops, text, effect)
 
 
 def _views_of_cuts(trace: Trace) -> dict[int, int]:

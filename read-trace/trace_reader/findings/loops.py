@@ -14,6 +14,7 @@ from trace_reader.analysis.trace.file_facts import device_properties
 from trace_reader.analysis.trace.op_cost import inputs_of, shapes_of, shapes_of_first
 from trace_reader.findings.optimizer import ACCUMULATES
 from trace_reader.findings.registry import LEAST_SHARE, Seen, finding, lies_inside, listed, of_the_steps
+from trace_reader.findings.verdict import denominator
 from trace_reader.link.trace import EVALUATE, Trace
 from trace_reader.model.rows import Rows, among, once
 from trace_reader.model.slices import Footprint
@@ -344,7 +345,7 @@ def _loop(trace: Trace, facts: Facts, found: list[Candidate], more: str, effect:
     if max(share, of_the_steps(trace, spans)) < LEAST_SHARE:
         return None
     told = listed(f"{one.rounds} x ({one.name}){_in_runs(one, len(trace.steps))}" for one in found)
-    of_path = f": {about(share)} of the critical path" if share >= LEAST_SHARE else ""
+    of_path = f": {about(share)} of {denominator(facts)}" if share >= LEAST_SHARE else ""
     seen = f"in a row{more}, per step: {told}; {us(spans.total_us / steps)} of CPU time{of_path}"
     return Seen(seen, spans, share=share, effect=effect)
 

@@ -77,7 +77,7 @@ def _unfused_optimizer(trace: Trace, facts: Facts) -> Seen | None:
     if share < MIN_SHARE_OF_PATH:
         return None
     kernels = f"{len(rows) / len(steps):.0f} kernels per optimizer step (median {us(rows.median_us)})"
-    seen = f"{kernels} and {us(steps.median_us)} of CPU time: {about(share)} of the critical path"
+    seen = f"{kernels} and {us(steps.total_us / len(steps))} of CPU time: {about(share)} of the critical path"
     effect = Effect(dropped(steps, left_of_gpu=FUSED_GPU[0]), dropped(steps, FUSED_CPU, FUSED_GPU[1]), REPLACED)
     return Seen(seen, steps, share=share, effect=effect)
 
@@ -93,7 +93,9 @@ def _on_cpu(trace: Trace, path: CriticalPath) -> Seen | None:
     share = path.explained_us(steps) / path.window_us
     if share < WORTH_TELLING_ON_CPU or not len(ops) or ops.is_named(lambda name: "fused" in name).any():
         return None
-    seen = f"{len(ops) / len(steps):.0f} ops per optimizer step, and {us(steps.median_us)}: {about(share)} of the time"
+    seen = (
+        f"{len(ops) / len(steps):.0f} ops per optimizer step, and {us(steps.total_us / len(steps))}: {about(share)} of the time"
+    )
     union = merged(steps.start_ns, steps.end_ns)
     most, least = (skipped(union, left) for left in LEFT_ON_CPU)
     return Seen(
@@ -104,7 +106,7 @@ def _on_cpu(trace: Trace, path: CriticalPath) -> Seen | None:
 def _foreach(path: CriticalPath, steps: Rows, rows: Rows) -> Seen | None:
     """Return an optimizer that goes over lists of parameters, one operation after the other."""
     kernels = f"{len(rows) / len(steps):.0f} kernels per optimizer step, each over a list of parameters"
-    seen = f"{kernels} (foreach), and {us(steps.median_us)} of CPU time"
+    seen = f"{kernels} (foreach), and {us(steps.total_us / len(steps))} of CPU time"
     spent = Rows(steps.slices, np.sort(np.concatenate([steps.at, rows.at])))
     effect = Effect(dropped(steps, left_of_gpu=FUSED_OF_FOREACH), kind=REPLACED)
     next = "Use fused=True: one kernel then reads and writes a list of parameters once."
@@ -261,9 +263,10 @@ def _gradients_of_another_part(trace: Trace, facts: Facts) -> Seen | None:
             ends_ns = of.begin_ns, trace.slices.end_ns[one.rows[-1]]
         chosen[slice(*np.searchsorted(starts_ns, ends_ns))] = True
     of, unused, left = passes[told[0].place], len(told[0].rows), 0.0 if told[0].is_last else OF_WEIGHTS
+    number, n = told[0].place % a_step + 1, len(of.gradients)
     words = (
-        f"the backward pass before {of.optimizer} computes the gradients of {len(of.gradients)} parameters, of which "
-        f"{len(of.gradients) - unused} are updated; the next pass computes the others anew"
+        f"backward pass {number} of {a_step} in a step, before {of.optimizer}, computes the gradients of {n} parameters, "
+        f"of which {n - unused} are updated; the next pass computes the others anew"
     )
     rows = Rows(trace.slices, every.at[chosen])
     seen = seen_with_time(trace, facts, rows, words, Effect(dropped(rows, left, left), kind=REPLACED if left else GONE))

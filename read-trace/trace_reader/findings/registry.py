@@ -139,12 +139,12 @@ def until_the_next(every: Rows, ops: Rows, longest_ns: int) -> np.ndarray:
     return np.where(next_ns - ops.end_ns <= longest_ns, np.maximum(next_ns, ops.end_ns), ops.end_ns)
 
 
-def with_what_is_freed(trace: Trace, ops: Rows) -> Edit:
-    """Take these ops of the CPU away, and the time up to the next one: large memory that one made and the next one took is given
-    back there, where no op is recorded.
+def with_what_is_freed(trace: Trace, ops: Rows, left: float = 0.0) -> Edit:
+    """Take these ops of the CPU away, or leave so much, and so of the time up to the next one: large memory that one made and the
+    next one took is given back there, where no op is recorded.
     """
     every = Rows(trace.slices, outermost(trace.slices, trace.ops.at))
-    return all_of(dropped(ops), skipped(merged(ops.end_ns, until_the_next(every, ops, LONGEST_FREE_NS))))
+    return all_of(dropped(ops, left), skipped(merged(ops.end_ns, until_the_next(every, ops, LONGEST_FREE_NS)), left))
 
 
 def not_compiling(trace: Trace, calls: Rows) -> Rows:
