@@ -26,7 +26,11 @@ def test_every_recording_has_its_answers_and_no_answer_is_of_none(kept):
     assert len(kept.words) > 100 and len(SEEDS) > 150
 
 
-@pytest.mark.parametrize("name", [name for name, group in GROUPS.items() if len(group.paths) == 1])
+OF_ONE = [pytest.param(name, marks=() if name in accept.IN_EVERY_FORM else pytest.mark.slow)
+          for name, group in GROUPS.items() if len(group.paths) == 1]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_ONE)
 def test_the_report_of_a_recording_is_what_it_was(monkeypatch, kept, name):
     monkeypatch.chdir(ROOT)
     _check(kept, accept.short_answer_about(GROUPS[name]))

@@ -234,6 +234,7 @@ def numbers_out(text):
     return re.sub(r"\d+(\.\d+)?( ?(us|µs|ms|s)\b)?", "N", text)
 
 
+@pytest.mark.slow
 def test_the_sample_in_the_readme_is_what_the_run_prints_but_for_the_machine_and_times(lesson):
     """Line by line; the first line names the machine, and numbers differ, but not those of the memory and of the work."""
     sample = README.partition("$ uv run 01_matmul_add.py --guess 3\n")[2].partition("```")[0].splitlines()

@@ -35,6 +35,7 @@ def staged(monkeypatch, tmp_path):
 GOOD = (launch(0, 1), kernel(GEMM, 5, 10, 1))
 
 
+@pytest.mark.slow
 def test_the_report_of_this_machine():
     done = subprocess.run([sys.executable, "00_doctor.py", "--json"], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -147,6 +147,7 @@ def test_a_folder_in_the_place_of_an_artifact_is_found_before_the_run(lesson, tm
     assert run.err.endswith(f"[Errno 21] Is a directory: '{tmp_path}/64_bf16_cold_eager.txt'\n")
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_earlier_artifacts(lesson, tmp_path):
     def small_files_only():
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))

@@ -273,6 +273,7 @@ def test_a_trace_that_kineto_wrote_in_part_is_none(written, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("module", "passed"), [("torch.nn", False), ("mine", True)])
 def test_warnings_of_torch_are_kept_off_and_others_are_not(module, passed):
     code = (

@@ -38,6 +38,7 @@ def run(text, rounds=1):
     return out.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("trace", "op"), TEN)
 def test_ten_ops_run_on_a_cpu(trace, op, capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

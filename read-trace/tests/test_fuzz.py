@@ -144,6 +144,7 @@ def answered(arguments: list[str], capsys, monkeypatch, stdin: bytes = b"") -> s
     return out
 
 
+@pytest.mark.slow
 def test_mutated_traces_are_answered(tmp_path, capsys, monkeypatch):
     chosen = random.Random(SEED)
     path = tmp_path / "t.json"

@@ -127,6 +127,7 @@ def test_a_database_that_is_no_export(tmp_path, capsys):
     assert ": a SQLite database that cannot be read: " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_hostile_exports_are_one_line_or_a_report(tmp_path, capsys):
     """300 exports with wrong bytes; triggers, views and foreign types in tables; the file is never written to."""
     write_nsys(tmp_path / "a.sqlite", RUN)
@@ -269,6 +270,7 @@ def test_a_file_in_perfettos_format_that_is_cut_or_damaged(tmp_path):
     assert "op 7" not in {one.name for one in bad.ops}
 
 
+@pytest.mark.slow
 def test_hostile_files_in_perfettos_format_are_one_line_or_a_report(tmp_path, capsys):
     whole = made(*((f"op {n}", 1000 * n, 1000 * n + 500) for n in range(40))).SerializeToString()
     pick = random.Random(5)

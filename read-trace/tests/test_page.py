@@ -473,6 +473,7 @@ def test_names_are_never_markup(tmp_path, capsys, opened):
     assert re.fullmatch(only, policy)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wide", "high"), [(390, 844), (640, 450), (1280, 900)], ids=["phone", "at 200%", "laptop"])
 def test_nothing_sticks_out(tmp_path, capsys, opened, wide, high):
     page = opened(written(tmp_path, capsys, TRAIN), viewport={"width": wide, "height": high})
