@@ -11,7 +11,7 @@ from models.llm import weight_bytes
 import torch
 
 PLAIN_STEPS = 11  # without the profiler
-IN_CACHE_BYTES = 2e8  # what a GPU's L2 cache holds is not read from its memory each time: the largest have some 100 MB
+IN_CACHE_BYTES = 1.5e8  # what a GPU's L2 cache holds is not read from its memory each time: the largest have some 100 MB
 
 
 class Decoder:
