@@ -147,6 +147,12 @@ def test_the_sentence_counts_what_is_too_much_to_name(tmp_path):
     assert compare(many, few).summary.startswith("the same 1 GEMM call per step, aaaa, bbbb, cccc and 2 more went, GPU")
 
 
+def test_what_another_kernel_does_is_not_said_to_have_become_it(tmp_path):
+    one = run(tmp_path, "one", [(10, [("aten::mm", GEMM, 5), ("aten::cat", "concatenated", 3)])])
+    other = run(tmp_path, "other", [(10, [("aten::mm", GEMM, 5), ("aten::index", "gathered", 3)])])
+    assert compare(one, other).summary.startswith("the same 1 GEMM call per step, concatenated went, gathered came, GPU")
+
+
 def test_gemms_that_are_not_as_many_in_every_step(tmp_path):
     one = run(tmp_path, "one", [(10, [("aten::mm", GEMM, 5)] * 2), (10, [("aten::mm", GEMM, 5)])])
     assert ", the same 1.5 GEMM calls per step, " in compare(one, one).summary

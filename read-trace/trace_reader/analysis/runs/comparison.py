@@ -195,12 +195,10 @@ def _summary(
         elif not only_a and not only_b:
             parts.append("the same kernels")
         gone, new = _labels(only_a), _labels(only_b)
-        if gone and new:
+        if gone and new and (_are_merged_in(only_a, only_b) or _are_merged_in(only_b, only_a)):
             parts.append(f"{gone} became {new}")
-        elif gone:
-            parts.append(f"{gone} went")
-        elif new:
-            parts.append(f"{new} came")
+        else:
+            parts += [f"{gone} went"] * bool(gone) + [f"{new} came"] * bool(new)
         if change := _change(a, b, _gpu_us):
             parts.append(f"GPU time per step {change}")
     if change := _change(a, b, _cpu_us):
@@ -240,6 +238,12 @@ def _largest_op(a: Facts, b: Facts) -> str:
     if name is None or abs(one[1][name] - one[0][name]) < 0.5 * abs(middle[1] - middle[0]) or middle[0] == middle[1]:
         return ""
     return f", most of it {name} ({us(one[0][name])} became {us(one[1][name])})"
+
+
+def _are_merged_in(some: tuple[KernelFacts, ...], others: tuple[KernelFacts, ...]) -> bool:
+    """Return whether others' names say that they do what some of these kernels did."""
+    merged = {op for kernel in others for op in kernel.decoded.merged_ops}
+    return any(kernel.decoded.label in merged for kernel in some)
 
 
 def _labels(kernels: tuple[KernelFacts, ...], most: int = 3) -> str:
