@@ -3,6 +3,7 @@
 from collections import Counter
 from itertools import pairwise
 import math
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -171,7 +172,7 @@ def _most_updated(trace: Trace, steps: Rows, by_chunks: bool) -> float:
         is_step = np.zeros(len(slices), bool)
         is_step[of_one.at] = True
         ops = Rows(slices, outermost(slices, every.at[innermost(slices, trace.parent, every.at, is_step) >= 0]))
-        changed = dict[str, Counter[str]]()
+        changed = dict[str, Counter[Any]]()
         for name, rows in ops.by_name():
             if name.startswith(("aten::_foreach", "aten::_fused")):
                 blocks = [
@@ -187,7 +188,7 @@ def _most_updated(trace: Trace, steps: Rows, by_chunks: bool) -> float:
     return total
 
 
-def _without_adams_others[T](changed: dict[str, Counter[T]]) -> dict[str, Counter[T]]:
+def _without_adams_others(changed: dict[str, Counter[Any]]) -> dict[str, Counter[Any]]:
     """Return what each op of an optimizer changes, without those that Adam calls twice for some parameters: it has one addcmul_
     and one addcdiv_ for each of them.
     """
