@@ -75,7 +75,7 @@ A step reads a prompt of 512 tokens, and writes the 8 tokens of an answer. Guess
 again for each token: how many times as fast is a step with a cache? Which rung saves most after that? Which saves nothing? How
 far from the floor is the last one? Then unfold the tables. Compare the recordings of these pairs of rungs:"""
 ANSWER_SHOWS = """\
-Autograd costs the naive step {no_grad[saves]:.0%}: the GPU is the bottleneck, and most of what the CPU does is hidden behind its
+Without autograd, {no_grad[how]}: the GPU is the bottleneck, and most of what the CPU does is hidden behind its
 work. With the logits of one position, the GPU has {last[less_work_ms]:.1f} ms less to do, and the step is {last[saved_ms]:.1f} ms
 shorter. `cache` saves most: the GPU's work falls from {last[work_ms]:.0f} ms to {cache[work_ms]:.0f} ms, and now the CPU takes
 longer to launch it. `room` spares copies, but launches {room[launches]} kernels, not {cache[launches]}: {room[how]}.

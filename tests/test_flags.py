@@ -72,6 +72,7 @@ SMALL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lesson", SMALL)
 def test_the_mode_of_compiling_is_torch_compiles(lesson, tmp_path, monkeypatch):
     modes = []

@@ -217,6 +217,7 @@ def test_a_checkpoint_brings_its_weights_architecture_and_sizes(tmp_path, checkp
     assert re.search(r"_model-[\w.-]*tiny-[0-9a-f]{8}\.json$", trace.name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "code", "said"),
     [

@@ -337,6 +337,7 @@ def test_the_same_trace_gives_the_same_gz_bytes(tmp_path, monkeypatch):
     assert list(header) == ["plain_step_us", "lesson", "traceEvents"] and header["lesson"]["run"] == args.run.tag
 
 
+@pytest.mark.slow
 def test_an_error_comes_after_what_was_printed():
     code = "from common.cli import LessonError, stop; print('first'); stop(LessonError('second', exit_code=2))"
     env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}

@@ -54,6 +54,7 @@ def expected(name):
     return [tensor for weight in model.parameters() for tensor in (weight.detach(), weight.grad)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in jobs.JOBS if "large" not in name])
 def test_weights_and_gradients_are_those_of_one_process_with_the_whole_batch(ran, name):
     found = torch.load(ran[0] / f"{name}.pt")
@@ -61,6 +62,7 @@ def test_weights_and_gradients_are_those_of_one_process_with_the_whole_batch(ran
         torch.testing.assert_close(one, whole, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", jobs.JOBS)
 def test_each_rank_leaves_a_trace_and_a_table_and_the_job_its_verdict(ran, name):
     folder, printed = ran
@@ -74,6 +76,7 @@ def test_each_rank_leaves_a_trace_and_a_table_and_the_job_its_verdict(ran, name)
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "counts"),
     [
@@ -94,6 +97,7 @@ def test_how_many_collectives_a_step_makes(ran, name, counts):
     assert made == counts
 
 
+@pytest.mark.slow
 def test_a_guess_is_of_all_collectives_of_a_step(ran):
     assert "\nguess: 6 collectives per step. Correct.\n" in ran[1]["b"]
 
@@ -104,6 +108,7 @@ def ops_of(folder, name):
     return Counter(event["name"] for event in json.loads(trace.read_text())["traceEvents"])
 
 
+@pytest.mark.slow
 def test_gradients_that_are_views_of_their_bucket_are_not_copied(ran):
     apart, views = (ops_of(ran[0], name)["aten::copy_"] for name in ("a_parts", "a_view"))
     assert apart > views
@@ -119,6 +124,7 @@ def test_blocks_are_compiled_where_that_is_asked_for(tmp_path):
         assert any(one.startswith("Torch-Compiled Region") for one in ops_of(tmp_path, name)), name
 
 
+@pytest.mark.slow
 def test_the_rank_that_sleeps_is_found(ran):
     folder, printed = ran
     facts, errors = read_job(sorted(map(str, (folder / "a_slow").glob("*.json"))))
@@ -131,6 +137,7 @@ def test_the_rank_that_sleeps_is_found(ran):
     assert "\nguess: 1 collectives per step. Correct.\n" in printed["a_slow"]
 
 
+@pytest.mark.slow
 def test_gradients_that_each_pass_sends_are_found(ran):
     jobs_of = [read_job(sorted(map(str, (ran[0] / name).glob("*.json"))))[0] for name in ("a_each", "a_parts")]
     each, once = ([one for one in job.findings if one.slug == "reduced-in-each-pass"] for job in jobs_of)
@@ -143,6 +150,7 @@ def test_gradients_that_each_pass_sends_are_found(ran):
     assert once == []
 
 
+@pytest.mark.slow
 def test_the_ranks_in_any_order_are_one_job(ran):
     paths = sorted(map(str, (ran[0] / "b").glob("*.json")))
     facts = [read_job(order)[0] for order in (paths, paths[::-1])]

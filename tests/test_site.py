@@ -166,6 +166,9 @@ def test_the_minutes_of_a_chapter_are_for_reading_looking_and_mending():
     assert exercise_pages.minutes(replace(chapter, exercises=[])) == 5
 
 
+OVERLAP = {("h200", "compiled"), ("answer_h200", "bits"), ("answer_h200", "compiled")}
+
+
 def test_each_rung_of_the_ladder_asks_what_the_next_one_brings():
     """Its trace names the change, its code has it, and the last one's answer says how near it is to the GPU's own work."""
     every = exercise_pages.of_ladder()
@@ -178,10 +181,12 @@ def test_each_rung_of_the_ladder_asks_what_the_next_one_brings():
             seen, names = reading.facts, reading.trace.slices.names
             assert one.finding in [finding.slug for finding in seen.findings] or any(one.lights[0] in name for name in names)
             times = statistics.median(measured[before]["step_us"]) / statistics.median(measured[after]["step_us"])
-            if after in ("room", "bits") and file == "answer_h200":  # no faster, and not clearly slower
+            if after in ("no_grad", "room") and file == "answer_h200":
                 assert one.questions[0].right == 1 and one.answer.startswith("**Nothing**: no difference is larger than ")
             else:
-                assert one.questions[0].right == round(times, 2) and one.answer.startswith(f"**{times:.2f} times** as fast: ")
+                also = " (the processes' ranges overlap)" if (file, after) in OVERLAP else ""
+                assert one.answer.startswith(f"**{times:.2f} times** as fast{also}: ")
+                assert one.questions[0].right == round(times, 2)
             assert f'"{after}"' in one.code or after in ("reads", "optimizer", "cache", "room", "compiled", "graph", "bits")
     assert "This is the last rung: 19.0 times as fast as the first. The floor: for each of its 8 tokens, " in answers[-1].answer
     assert answers[-1].answer.endswith("175 MB, in 36.5 µs at the memory's published rate. All of them together take 291.9 µs; "

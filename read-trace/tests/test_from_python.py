@@ -50,6 +50,7 @@ def test_a_replay_is_the_commands_answer():
         replay(str(NAIVE), "fly")
 
 
+@pytest.mark.slow
 def test_the_notebook_prints_what_it_holds(monkeypatch):
     """Run by Jupyter's own client, in its folder."""
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")

@@ -403,6 +403,7 @@ def test_processes_tell_the_same(tmp_path):
     assert [str(error) for error in two[1]] == [str(error) for error in one[1]] == [f"{paths[3]}: the file is empty"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deaths", [1, commands.TRIES + 1])
 def test_a_process_that_is_killed(tmp_path, deaths):
     paths = three(tmp_path)
@@ -835,6 +836,7 @@ def cluster():
         yield started
 
 
+@pytest.mark.slow
 def test_a_dask_cluster_tells_the_same(tmp_path, capsys, cluster):
     paths = three(tmp_path)
     assert cli.main([*paths, "--json"]) == 0
@@ -1256,6 +1258,7 @@ def test_a_scheduler_without_workers_says_so(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().err == f"error: --scheduler {address}: it has 0 workers, after 1 s, too; start one\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_workers_end_with_who_started_them(tmp_path, number):
     """A pipe as the ranks' file keeps the workers reading."""

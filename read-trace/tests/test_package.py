@@ -61,6 +61,7 @@ def test_the_reader_needs_what_its_wheel_installs():
     assert declared == {"msgspec", "numpy", "rich"}
 
 
+@pytest.mark.slow
 def test_only_what_records_needs_torch():
     """And what is a plugin of pytest, pytest: where they are not installed, the reader works."""
     needing = {

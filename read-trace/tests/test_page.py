@@ -292,6 +292,7 @@ def test_it_can_be_used_by_keyboard_alone(tmp_path, capsys, opened):
     assert page.get_attribute("#details", "aria-live") == "polite"
 
 
+@pytest.mark.slow
 def test_a_table_is_sorted_by_its_numbers_with_their_units(tmp_path, capsys, opened):
     page = opened(written(tmp_path, capsys, TRAIN))
     page.click("#unfold")
@@ -761,6 +762,7 @@ def test_the_memory_curve_is_as_high_as_what_is_allocated(tmp_path, capsys, open
     assert heights == pytest.approx([40 * mib / 19 for mib in (10, 15, 19, 13)], abs=2.5)
 
 
+@pytest.mark.slow
 def test_rows_are_in_order_so_that_bisection_finds_what_is_there(tmp_path, capsys, opened):
     deep = [op(f"deep {n}", n, 2000 - 2 * n) for n in range(400)]
     equal = [op(f"zero {n}", 2500, 0) for n in range(5)]
@@ -803,6 +805,7 @@ def test_the_mouse_and_the_arrows_find_each_of_many_small_slices(tmp_path, capsy
     assert len(set(seen)) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trace", [NAIVE, TRAIN], ids=["lesson", "train"])
 def test_the_idle_lane_is_the_reports_idle_time(tmp_path, capsys, opened, trace):
     page = opened(written(tmp_path, capsys, trace))

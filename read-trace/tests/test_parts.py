@@ -95,6 +95,7 @@ def test_recordings_are_read_the_same(tmp_path):
     assert compared(shapes, *(plain(path, tmp_path) for path in zipped)) == [["1", "[]"]] * 5
 
 
+@pytest.mark.slow
 def test_zipped_files_are_read_the_same(tmp_path):
     """Whole; padded; two files in a row; cut; one bit changed, in the data and in the checksum; a size that is a lie."""
     whole = (GALLERY.parent / "several_gpus" / "data_parallel_25mb_rank1.json.gz").read_bytes()
@@ -180,6 +181,7 @@ def test_what_needs_the_events_once_more_is_read_by_one_process(tmp_path):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are copied on Linux only")
 def test_the_program_itself_reads_on_all_cores(tmp_path):
     """With its thread that waits for signals, and no word of it; other threads forbid it."""

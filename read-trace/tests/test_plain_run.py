@@ -97,8 +97,8 @@ def test_without_a_gpu_the_prices_are_others(facts):
     plain = facts(*[step(at, 1000 * at, 1000) for at in range(3)], *ops).plain
     took = (50 * 1.1 + 15) / 1000
     assert plain.how == "estimated" and plain.step_us == pytest.approx(1000 * (1 - took), abs=0.5)
-    assert plain.low_us == pytest.approx(plain.step_us * math.exp(-0.28 - 0.45 * took), abs=0.5)
-    assert plain.high_us == pytest.approx(min(plain.step_us * math.exp(0.1 + 0.6 * took), 1050), abs=0.5)
+    assert plain.low_us == pytest.approx(plain.step_us * math.exp(-0.5 - 0.6 * took), abs=0.5)
+    assert plain.high_us == pytest.approx(min(plain.step_us * math.exp(0.2 + 0.9 * took), 1150), abs=0.5)
 
 
 def test_the_pace_of_a_loaders_processes_is_not_the_profilers(facts):

@@ -439,6 +439,7 @@ def test_what_is_not_there_is_one_line_that_names_the_file(tmp_path, capsys):
     assert not Path(target).exists()
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_earlier_picture(tmp_path):
     target = tmp_path / "a.png"
     target.write_bytes(b"earlier")

@@ -661,16 +661,17 @@ def _place_light(timeline: Timeline, place: Place) -> Light | None:
 
 
 def places_line(facts: Facts) -> str:
-    """Return one line for the first screen: the places that save most, without those of which a finding speaks; empty where there
-    is none.
+    """Return one line for the first screen: the places that save most, without those of which a finding speaks (they are the
+    `other` ones then); empty where there is none.
     """
     seen = " ".join(finding.seen for finding in facts.findings if not finding.is_worthless)
-    told = [one for one in facts.places if (one.gone.low + one.gone.high) / 2 >= LEAST_TOLD]
+    every = told = [one for one in facts.places if (one.gone.low + one.gone.high) / 2 >= LEAST_TOLD]
     slugs = {finding.slug for finding in facts.findings}
     told = [one for one in told if not (is_loader(one.name) and "input-bound" in slugs)]
-    told = [one for one in told if one.kind == LOOP or not is_named_in(one.name, seen)][:FIRST_PLACES]
-    words = "; ".join(f"{place_name(one, BRIEF_PLACE)} {saved(one.gone)}" for one in told)
-    return f"places, and what a step saves without each: {words}" if words else ""
+    told = [one for one in told if one.kind == LOOP or not is_named_in(one.name, seen)]
+    words = "; ".join(f"{place_name(one, BRIEF_PLACE)} {saved(one.gone)}" for one in told[:FIRST_PLACES])
+    places = "places" if told == every else "other places"
+    return f"{places}, and what a step saves without each: {words}" if words else ""
 
 
 def place_names(place: Place) -> list[str]:
