@@ -188,6 +188,7 @@ CASES = {
                  then=(Made("aten::sum", dims=[[8, 8]], types=["float"], values=[""]),)),  # of something else
             Made("aten::mul", dims=[[512, 1, 16], [1, 64, 16]], types=["float"] * 2, values=[""] * 2,
                  then=(Made("aten::sum"), Made("aten::div", dims=[[512, 64, 16]], types=["float"], values=[""]))),  # it is needed
+            Made("aten::mul", **OUTER | {"types": ["bool"] * 2}, then=(Made("aten::sum", **of_products("[1]")),)),
             Made("aten::mul", **OUTER, then=(Made("aten::sum", **of_products("[0]")),)),  # over what one of them is broadcast to
             Made("aten::mul", **OUTER, then=(Made("aten::sum"),)),  # over what is not known: the last one they do not share
         ],
@@ -205,10 +206,6 @@ CASES = {
     "counting-waits": case(Made("aten::bincount"), but=Made("aten::scatter_add_")),
     "checks-in-step": case(Made("aten::isfinite"), but=Made("aten::isfinite", around=("Optimizer.step#Adam.step",))),
     "loss-scaling": case(Made("aten::_amp_foreach_non_finite_check_and_unscale_"), but=Made("aten::_foreach_mul_")),
-    "spectral-norm-in-inference": case(
-        Made("aten::mv", then=(Made("aten::vdot"),)),
-        but=[Made("aten::mv", then=(Made("aten::reciprocal"), Made("aten::mul"), Made("aten::vdot"))), Made("aten::mv")],
-    ),
     "parametrized-weights": case(Made("aten::_weight_norm"), but=Made("aten::_weight_norm"), but_how={"training": True}),
     "sines-in-step": case(Made("aten::sin", n=4), but=Made("aten::sin", n=3)),
     "grids-in-step": case(Made("aten::meshgrid"), but=Made("aten::mul")),
@@ -220,7 +217,9 @@ CASES = {
     "pairwise-distances": case(Made("aten::cdist"), but=Made("aten::mm")),
     "dequantized-at-each-use": case(
         Made("aten::to", dims=[[1024, 1024]], types=["signed char"], values=[""]),
-        but=[Made("aten::to", **FLOATS), Made("aten::to", dims=[[16, 3, 64, 64]], types=["unsigned char"], values=[""])],
+        but=[Made("aten::to", **FLOATS), Made("aten::to", dims=[[16, 3, 64, 64]], types=["unsigned char"], values=[""]),
+             Made("aten::to", dims=[[64, 64], [], [], [], []], types=["signed char", "Scalar", "Scalar", "Scalar", ""],
+                  values=["", "4", "False", "False", ""])],  # whole numbers
     ),
     "low-rank-product-written-out": case(
         Made("aten::mm", **THIN), LINEAR, but=[Made("aten::mm", **THIN), LINEAR._replace(dims=[[8, 512], [512, 512]])]
@@ -316,9 +315,19 @@ def test_of_a_list_too_long_to_be_recorded_the_views_of_its_tensors_are_counted(
         assert ("stacked-from-a-list" in [finding.slug for finding in read(path).findings]) is told
 
 
+def test_what_a_step_makes_one_by_one_is_no_list_that_is_kept(tmp_path):
+    """States of a loop, which are joined behind it."""
+    shape = {"Input Dims": [[4, 8]], "Input type": ["float"], "Concrete Inputs": [""]}
+    states = [op("aten::tanh", 10 + 9 * k, 5, **shape) for k in range(64)]
+    joined = [op("aten::stack", 700, 1000), *(op("aten::unsqueeze", 710 + 9 * k, 5, **shape) for k in range(64))]
+    for made, told in ((states, False), (states[:63], True)):
+        path = write(tmp_path / "t.json", step(0, 0, 2000), *made, *joined)
+        assert ("stacked-from-a-list" in [finding.slug for finding in read(path).findings]) is told
+
+
 def test_what_is_copied_to_a_part_of_a_tensor_is_of_no_list(tmp_path):
     """As keys and values to a cache."""
-    for before, told in (("aten::relu", True), ("aten::select", False)):
+    for before, told in (("aten::sin", True), ("aten::select", False), ("aten::conv2d", False)):
         ops = [e for n in range(48) for e in (op(before, 40 * n, 2), op("aten::copy_", 40 * n + 5, 30))]
         path = write(tmp_path / "t.json", step(0, 0, 2000), *ops)
         assert ("pointwise-on-a-list" in [finding.slug for finding in read(path).findings]) is told

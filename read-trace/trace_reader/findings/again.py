@@ -9,9 +9,10 @@ import math
 import msgspec
 import numpy as np
 from trace_reader.analysis.replay.edits import GONE, REPLACED, Effect, all_of, dropped, skipped
+from trace_reader.analysis.replay.places import nodes_of
 from trace_reader.analysis.replay.rounds import Shape, broadcast, made_of
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.analysis.trace.op_cost import inputs_of, shapes_of, shapes_of_first, tensors_of
+from trace_reader.analysis.trace.op_cost import inputs_of, shapes_of, shapes_of_first, shapes_within, tensors_of
 from trace_reader.findings.registry import Seen, finding, lies_inside, listed, seen_with_time
 from trace_reader.link.trace import EVALUATE, Trace
 from trace_reader.model.rows import Rows, among, median, once
@@ -199,22 +200,29 @@ def _tensors(trace: Trace, row: int) -> list[Shape]:
     "a mean or a deviation of a large table in each step, and a gather from it",
     "aten::mean, std, var or the like, and aten::index or index_select, of tensors of one shape",
     "Each step takes statistics of a whole table, and gathers from a tensor of the table's shape.",
-    "If the table does not change between the steps: take its statistics once, before the loop, and keep them.",
+    "If the table does not change between the steps (as one that another thread or numpy fills may): take its statistics once, "
+    "before the loop, and keep them.",
     source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
 )
 def _statistics_of_a_table(trace: Trace, facts: Facts) -> Seen | None:
-    """By shapes: as many rows as the table has nothing else of the step has. So no op of it makes the table, or trains it."""
+    """By shapes: as many rows or numbers as the table has nothing else of the step has, and no node goes back to it. So no op of
+    the step makes the table, or trains it.
+    """
     if not STATISTICS & trace.op_names or not GATHERS & trace.op_names:
         return None
     outer, found, tables = trace.outer_ops, list[int](), Counter[Shape]()
     for _, one in outer.by(outer.track, trace.step_at(outer.start_ns)):
-        shapes = [shapes_of(trace.slices, row) for row in one.at.tolist()]
+        shapes = [shapes_within(trace.slices, row) for row in one.at.tolist()]
         counted, gathered = one.is_named(STATISTICS.__contains__).tolist(), one.is_named(GATHERS.__contains__).tolist()
-        of_others = {n for at, all_of_it in enumerate(shapes) if not counted[at] and not gathered[at] for shape in all_of_it
-                     for n in shape}  # fmt: skip
-        from_which = {all_of_it[0] for at, all_of_it in enumerate(shapes) if gathered[at] and all_of_it}
-        large = {shape for shape in from_which if len(shape) > 1 and shape[0] >= LEAST_ROWS and shape[0] not in of_others}
-        rows = [at for at, all_of_it in enumerate(shapes) if counted[at] and all_of_it and all_of_it[0] in large]
+        others = [shape for at, taken in enumerate(shapes) if not counted[at] and not gathered[at] for shape in taken]
+        of_others = {n for shape in others for n in (*shape, math.prod(shape))}
+        gathers = one.where(np.array(gathered))
+        if len(nodes_of(trace, gathers)):  # what is gathered from is trained
+            continue
+        from_which = {taken[0] for at, taken in enumerate(shapes) if gathered[at] and taken}
+        large = {shape for shape in from_which if len(shape) > 1 and shape[0] >= LEAST_ROWS
+                 and not {shape[0], math.prod(shape)} & of_others}  # fmt: skip
+        rows = [at for at, taken in enumerate(shapes) if counted[at] and taken and taken[0] in large]
         found += one.at[rows].tolist()
         tables.update(shapes[at][0] for at in rows)
     if not found:

@@ -23,7 +23,7 @@ from trace_reader.analysis.replay.plain_run import UNKNOWN
 from trace_reader.analysis.trace.cpu_time import cpu_computing
 from trace_reader.analysis.trace.critical_path import CriticalPath, PathClass
 from trace_reader.analysis.trace.facts import Facts, Finding
-from trace_reader.analysis.trace.op_cost import shapes_of
+from trace_reader.analysis.trace.op_cost import shapes_of, shapes_within
 from trace_reader.analysis.trace.op_shapes import OpShapeFacts
 from trace_reader.analysis.trace.time_by_place import CpuLine
 from trace_reader.findings.compiled import compiled_share
@@ -202,23 +202,24 @@ def _fetched(trace: Trace, ops: Rows) -> Rows:
     """Return the ops that copy something to the host, where the next one on their thread (views apart) is one of these and
     reduces it, and no other in their step takes a tensor of its shape behind that, as far as shapes were recorded.
     """
-    outer = trace.outer_ops.where(~trace.outer_ops.is_named(VIEW_OPS.__contains__))
+    outer = trace.outer_ops
     copies = trace.linked.where(trace.linked.is_named(lambda name: "DtoH" in name) & (trace.linked.op >= 0))
     is_outer = np.zeros(len(trace.slices), bool)
     is_outer[outer.at] = True
     copying = np.sort(itself_or_innermost(trace.slices, trace.parent, copies.op, is_outer))
     found = [np.empty(0, np.int64)]
-    for _, one in outer.by(outer.track, trace.step_at(outer.start_ns)):
+    for _, every in outer.by(outer.track, trace.step_at(outer.start_ns)):
+        one = every.where(~every.is_named(VIEW_OPS.__contains__))
         copies_it = among(one.at, copying)
         reduces_it = np.append(False, copies_it[:-1]) & among(one.at, ops.at) & one.is_named(REDUCES.__contains__)
         places = np.flatnonzero(reduces_it) - 1
         if not len(places):
             continue
-        others = np.flatnonzero(~copies_it & ~reduces_it).tolist()
-        taken_last = {shape: at for at in others for shape in shapes_of(trace.slices, int(one.at[at]))}
+        others = every.at[~among(every.at, one.at[copies_it | reduces_it])].tolist()
+        taken_last = {shape: row for row in others for shape in shapes_within(trace.slices, row)}
         shapes = [[shapes_of(trace.slices, row)[:1] for row in one.at[at : at + 2].tolist()] for at in places.tolist()]
-        is_fetched = [copied != [] and copied == reduced and taken_last.get(copied[0], -1) < at
-                      for at, (copied, reduced) in zip(places.tolist(), shapes, strict=True)]  # fmt: skip
+        is_fetched = [copied != [] and copied == reduced and taken_last.get(copied[0], -1) < row
+                      for row, (copied, reduced) in zip(one.at[places + 1].tolist(), shapes, strict=True)]  # fmt: skip
         found.append(one.at[places[is_fetched]])
     return Rows(trace.slices, np.sort(np.concatenate(found)))
 

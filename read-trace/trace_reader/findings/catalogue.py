@@ -30,6 +30,7 @@ SOON_NS = 2_000_000  # after an op, in which what goes with it begins
 MOST_FOLLOW = 3  # ops that go with one, one behind the other
 LARGE_TABLE = 100_000  # rows
 LARGE_VOCABULARY, MANY_ROWS = 8192, 64
+INTEGERS_BY_NUMBER = frozenset("01234")  # types, by torch's numbers
 LONG_FILTER, LONG_LIST = 256, 64  # taps; tensors
 THIN = 8  # times as long as the inner dimension of a product of low rank are the others, at least
 LARGE_SQUARE, MANY_BESIDE = 1024, 4  # rows; times as many as the other side has columns
@@ -97,9 +98,9 @@ def _many_logits(tensors: list[Tensor | None], inputs: Inputs) -> bool:
 
 
 def _of_weights(tensors: list[Tensor | None], inputs: Inputs) -> bool:
-    """Not a batch of pictures, which have bytes without a sign and more than two dimensions."""
-    first = next(iter(tensors), None)
-    return first is None or first.type != "unsigned char" or len(first.shape) == 2
+    """Not a batch of pictures, which have bytes without a sign and more than two dimensions, and not what becomes integers."""
+    first, kind = next(iter(tensors), None), str((*(inputs.values or ()), "", "")[1])
+    return kind not in INTEGERS_BY_NUMBER and (first is None or first.type != "unsigned char" or len(first.shape) == 2)
 
 
 def _long_filter(tensors: list[Tensor | None], inputs: Inputs) -> bool:
@@ -309,9 +310,10 @@ def _of_inputs(entry: Entry, ops: Rows) -> Rows:
 
 
 def _is_behind(trace: Trace, ops: Rows, names: tuple[str, ...]) -> np.ndarray:
-    """For each op, whether the outer op right before it on its thread has one of these names."""
+    """For each op, whether the outer op right before it on its thread, other views apart, has one of these names."""
     found = np.zeros(len(ops), bool)
-    tracks = dict(trace.outer_ops.by(trace.outer_ops.track))
+    outer = trace.outer_ops.where(trace.outer_ops.is_named(lambda name: name in names or name not in VIEW_OPS))
+    tracks = dict(outer.by(outer.track))
     for key, one in ops.by(ops.track):
         if (here := tracks.get(key)) is not None:
             before = np.searchsorted(here.at, one.at) - 1
@@ -329,7 +331,20 @@ def _of_long_lists(entry: Entry, trace: Trace, ops: Rows) -> Rows:
     views = trace.ops.at[trace.ops.is_named("aten::unsqueeze".__eq__)]
     around = innermost(trace.slices, trace.parent, views, is_one)
     often = np.bincount(around[around >= 0], minlength=len(trace.slices)) >= LONG_LIST
-    return ops.where(often[ops.at] | among(ops.at, _of_inputs(entry, ops).at))
+    found = ops.where(often[ops.at] | among(ops.at, _of_inputs(entry, ops).at))
+    part_of = dict(zip(around[::-1].tolist(), views[::-1].tolist(), strict=True))
+    return found.where(np.array([not _are_made_in_the_step(trace, row, part_of.get(row)) for row in found.at.tolist()], bool))
+
+
+def _are_made_in_the_step(trace: Trace, row: int, view: int | None) -> bool:
+    """Return whether ops before a list is joined, in its step and on its thread, may have made its tensors: as many of these take
+    what has the shape of one. `view`: of the first of them, where it has one.
+    """
+    shapes = shapes_of_first(trace.slices, row) if view is None else shapes_of(trace.slices, view)[:1]
+    outer = trace.outer_ops
+    before = outer.where((outer.at < row) & (outer.track == trace.slices.track[row]) & ~outer.is_named(VIEW_OPS.__contains__))
+    before = before.at[trace.step_at(before.start_ns) == trace.step_at(trace.slices.start_ns[[row]])[0]]
+    return bool(shapes) and sum(shapes[0] in shapes_of(trace.slices, one) for one in before.tolist()) >= LONG_LIST
 
 
 def _whose_result_is_multiplied(trace: Trace, ops: Rows) -> Rows:
@@ -431,11 +446,20 @@ def _followed(entry: Entry, trace: Trace, ops: Rows) -> Rows:
 
 
 def _takes_alone(trace: Trace, row: int, shape: tuple[int, ...] | None) -> bool:
-    """Return whether an op takes a tensor of this shape, and none of the next ones does."""
+    """Return whether an op takes a tensor of this shape, and no later one of its step does, up to the next product that makes
+    one.
+    """
     outer = trace.outer_ops
-    outer = outer.where(outer.track == trace.slices.track[row])
-    later = outer.at[np.searchsorted(outer.at, row, "right") :][:MOST_FOLLOW].tolist()
-    return _takes(trace, row, shape) and not any(shape in shapes_of(trace.slices, one) for one in later)
+    outer = outer.where((outer.track == trace.slices.track[row]) & (outer.at > row))
+    outer = outer.where(trace.step_at(outer.start_ns) == trace.step_at(trace.slices.start_ns[[row]])[0])
+    if not _takes(trace, row, shape):
+        return False
+    for one, name in zip(outer.at.tolist(), outer.names, strict=True):
+        if name == "aten::mul" and _result_shape(trace, one) == shape:
+            return True
+        if shape in shapes_of(trace.slices, one):
+            return False
+    return True
 
 
 def _next_on_the_thread(outer: Rows, ops: Rows) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 from trace_reader.analysis.replay.edits import REPLACED, Effect, all_of, scaled
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.kernel_facts import KernelFacts, gemm_calls, product_cost
+from trace_reader.findings.fusable import of_the_optimizer
 from trace_reader.findings.memory_traffic import bias_copies
 from trace_reader.findings.registry import Seen, calls_of, finding, listed
 from trace_reader.link.trace import Trace
@@ -22,6 +23,7 @@ from trace_reader.units import count, us
 MIN_SHARE_OF_GPU_TIME = 0.05  # of the GPU's time
 TF32 = 0.2  # of the GPU's time
 UNALIGNED = re.compile(r"_align[12]\b")
+NO_FLOAT32 = re.compile(r"BFloat16|Half|bf16|fp16|f16|<(?:long|int|bool)\b|[sS]ort|nccl")  # in the names of kernels
 MOSTLY_PRODUCTS = 0.3  # of the GPU's time
 SURELY_FASTER = 0.5  # what a matrix product takes on tensor cores, of its time on CUDA cores, at most
 # GPUs whose tensor cores take neither bf16 nor tf32, by the major number of what they can compute; those of 6 have none.
@@ -100,11 +102,17 @@ def _fp32_cuda_cores(trace: Trace, facts: Facts) -> Seen | None:
     fp32, bf16, fp16 = (peak(facts.device or "", dtype) for dtype in ("fp32", "bf16", "fp16"))
     half = bf16 or fp16
     others = trace.linked.where((trace.linked.kind == Kind.KERNEL) & ~among(trace.linked.at, rows.at))
-    # Where they are much of the GPU's work, the rest may move half of the bytes, too.
+    others = others.where(others.is_named(_may_be_of_float32) & ~of_the_optimizer(trace, others))
+    # Where they are much of the GPU's work, what is left of it, but for 16 bits and integers, may move half of the bytes, too.
     rest = scaled(others, 0.5 if share >= MOSTLY_PRODUCTS else 1.0)
     best = all_of(scaled(rows, fp32 / half), rest) if fp32 and half else None
     faster = Effect(best, scaled(rows, SURELY_FASTER), REPLACED) if best else None
     return Seen(seen, rows, words, effect=faster)
+
+
+def _may_be_of_float32(name: str) -> bool:
+    """Return whether a kernel's name does not say that it works on 16 bits, on integers or for other ranks."""
+    return NO_FLOAT32.search(name) is None
 
 
 def _reads_half(facts: Facts) -> bool:

@@ -118,11 +118,13 @@ def _attention_in_parts(trace: Trace, facts: Facts) -> Seen | None:
         at, between = np.flatnonzero(one.is_named(ATTENTION.__eq__)), np.cumsum(~one.is_named(BETWEEN_PARTS.__contains__))
         alike = (np.diff(between[at]) == 1) & (np.diff(one.detail[at]) == 0) & (one.detail[at[1:]] >= 0)
         for row in np.split(at, np.flatnonzero(~alike) + 1):
-            if len(row) < LEAST_OF_MODELS or len(set(np.diff(row).tolist())) != 1 or row[0] < row[1] - row[0]:
+            if len(row) < LEAST_OF_MODELS or len(set(np.diff(row).tolist())) != 1 or row[0] < row[1] - row[0] - 1:
                 continue
-            shapes = shapes_of(trace.slices, int(one.at[row[0]]))
-            source = _cut_from(trace, one.at[row[0] : row[1]])
-            if shapes and source and math.prod(source) >= len(row) * math.prod(shapes[0]):
+            shapes = shapes_of(trace.slices, int(one.at[row[0]]))[:3]
+            source, cuts = _cut_from(trace, one.at[row[0] : row[1]], shapes[0][-1] if shapes else 0)
+            # Fewer cuts than inputs: one may be what the round before made.
+            is_cut = cuts >= sum(shape == shapes[0] for shape in shapes)
+            if source and is_cut and math.prod(source) >= len(row) * math.prod(shapes[0]):
                 period = row[1] - row[0]
                 runs.append(np.stack([one.at[place - period + 1 : place + 1] for place in row.tolist()]))
                 whole[f"{by_dimensions(shapes[0])} of {by_dimensions(source)}"] += len(row)
@@ -130,14 +132,19 @@ def _attention_in_parts(trace: Trace, facts: Facts) -> Seen | None:
         return None
     (words, _), *others = whole.most_common()
     loop = loop_of(trace, (ATTENTION,), runs)
+    if not _gains_at_once(trace, loop):
+        return None
     more = f" with queries of {words}{' and others' * bool(others)}"
     return _loop(trace, facts, [loop], more, Effect(_once(trace, [loop]), kind=ONCE))
 
 
-def _cut_from(trace: Trace, rows: np.ndarray) -> tuple[int, ...]:
-    """Return the largest shape of which a slice or select among these ops takes a part."""
-    cuts = Rows(trace.slices, rows[trace.slices.is_named(rows, CUTS.__contains__)])
-    return max((shape for row in cuts.at.tolist() for shape in shapes_of(trace.slices, row)[:1]), key=math.prod, default=())
+def _cut_from(trace: Trace, rows: np.ndarray, width: int) -> tuple[tuple[int, ...], int]:
+    """Return the largest shape of which a slice or select among these ops takes a part, of those whose last dimension has this
+    width, and how many of these cuts there are.
+    """
+    cuts = rows[trace.slices.is_named(rows, CUTS.__contains__)].tolist()
+    shapes = [shape for row in cuts for shape in shapes_of(trace.slices, row)[:1] if shape[-1] == width]
+    return max(shapes, key=math.prod, default=()), len(shapes)
 
 
 @finding(

@@ -39,6 +39,8 @@ ACCUMULATES = "torch::autograd::AccumulateGrad"
 LEAST_UNUSED = 0.25  # of the gradients, that the optimizer cannot have used
 FUSED_OF_FOREACH = 0.3  # of the GPU's time of such a one, at best: it reads and writes all of them once, not several times
 TWICE_IN_ADAM = frozenset(["aten::mul_", "aten::add_"])
+READS = frozenset(f"aten::{name}" for name in ("norm", "linalg_vector_norm", "_foreach_norm", "flatten", "clone", "cat", "stack",
+                                               "dot", "sign"))  # fmt: skip
 OF_WEIGHTS = 0.5  # of a node's time, where it computes the gradient of its weights beside that of its input
 ENDS_THERE = (
     "If these parameters belong to a part that made the input of the part that is trained here (a generator's images for the "
@@ -326,12 +328,14 @@ def _passes(trace: Trace, steps: Rows, nodes: Rows) -> list[_Pass]:
 
 def _used(before: Rows, behind: Rows) -> set[Shape]:
     """Return the shapes that the ops between a backward pass and the optimizer's step behind it take, and that those from there
-    to the next such step write in place or take twice.
+    to the next such step write in place, take twice, or take as one reads a gradient.
     """
     found = {shape for row in before.at.tolist() for shape in shapes_within(before.slices, row)}
     in_place = behind.where(behind.is_named(lambda name: name.endswith("_") and name != "aten::zero_" and "_zero_" not in name))
-    found |= {shape for row in in_place.at.tolist() for shape in shapes_of(behind.slices, row)[:1]}
-    twice = (shapes_of(behind.slices, row) for row in behind.at.tolist())
+    found |= {shape for row in in_place.at.tolist() for shape in shapes_of_first(behind.slices, row)}
+    read = behind.where(behind.is_named(READS.__contains__))
+    found |= {shape for row in read.at.tolist() for shape in shapes_within(behind.slices, row)}
+    twice = (shapes_within(behind.slices, row) for row in behind.at.tolist())
     return found | {shape for shapes in twice for shape, n in Counter(shapes).items() if n > 1}
 
 
