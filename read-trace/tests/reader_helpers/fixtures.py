@@ -58,5 +58,13 @@ def opened(chromium: Any) -> Iterator[Callable[..., Any]]:
     assert [url for url in asked if not url.startswith("file://")] == []
 
 
+@pytest.hookimpl(tryfirst=True)  # before those that are asked for are chosen by their marks
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    """What is opened in a browser is slow by its nature."""
+    for item in items:
+        if "opened" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
+
 def pytest_report_header():
     return f"fuzz seed: {fuzz_seed()}"
