@@ -308,6 +308,13 @@ def test_products_are_summed_over_any_dimension_that_both_have(over, tmp_path):
     assert "summed-products" in slugs(tmp_path, Made("aten::mul", **OUTER, then=(Made("aten::sum", **of_products(over)),)))
 
 
+def test_the_next_round_makes_a_product_of_its_own(tmp_path):
+    product = Made("aten::mul", n=2, **OUTER, then=(Made("aten::sum", **of_products("[1]")),))
+    path = write(tmp_path / "t.json", *events(product))
+    (seen,) = [finding.seen for finding in read(path).findings if finding.slug == "summed-products"]
+    assert seen.startswith("2 x aten::mul, 2 x aten::sum per step ")
+
+
 def test_of_a_list_too_long_to_be_recorded_the_views_of_its_tensors_are_counted(tmp_path):
     for n, told in ((64, True), (63, False)):
         made = [op("aten::stack", 10, 1000), *(op("aten::unsqueeze", 20 + 9 * k, 5) for k in range(n))]
@@ -328,7 +335,8 @@ def test_what_a_step_makes_one_by_one_is_no_list_that_is_kept(tmp_path):
 def test_what_is_copied_to_a_part_of_a_tensor_is_of_no_list(tmp_path):
     """As keys and values to a cache."""
     for before, told in (("aten::sin", True), ("aten::select", False), ("aten::conv2d", False)):
-        ops = [e for n in range(48) for e in (op(before, 40 * n, 2), op("aten::copy_", 40 * n + 5, 30))]
+        ops = [e for n in range(48) for e in (op(before, 40 * n, 2), op("aten::transpose", 40 * n + 3, 1),
+               op("aten::copy_", 40 * n + 5, 30))]  # fmt: skip
         path = write(tmp_path / "t.json", step(0, 0, 2000), *ops)
         assert ("pointwise-on-a-list" in [finding.slug for finding in read(path).findings]) is told
 

@@ -2711,9 +2711,28 @@ def test_what_a_step_makes_is_no_table_that_stays_the_same(tmp_path, more, told)
     assert ("statistics-of-a-table" in found(tmp_path, [step(0, 0, 1000), *of_a_table(5000, 8, more)])) is told
 
 
+def test_a_table_that_is_trained_changes(tmp_path):
+    """A node of the backward pass belongs to the gather."""
+    events = of_a_table()
+    events[2]["args"] |= {"Sequence number": 7, "Fwd thread id": 0}
+    trained = [step(0, 0, 1000), *events, *on(2, backward("Index", 600, 50, 7))]
+    assert "statistics-of-a-table" not in found(tmp_path, trained)
+
+
 def test_without_a_gather_it_is_no_table(tmp_path):
     events = [e for e in of_a_table() if e["name"] != "aten::index"]
     assert "statistics-of-a-table" not in found(tmp_path, [step(0, 0, 1000), *events])
+
+
+def test_attention_in_parts_may_begin_with_its_first_cut(tmp_path):
+    events = [e for e in in_parts(4) if e["ts"] >= 100]
+    assert "attention-in-parts" in found(tmp_path, [step(0, 0, 1000), *events])
+
+
+def test_a_mask_is_not_what_queries_are_cut_from(tmp_path):
+    masks = [shaped("aten::slice", 111 + 60 * n, 0.5, [64, 64]) for n in range(4)]
+    events = sorted([*in_parts(4), *masks], key=lambda e: e["ts"])
+    assert " with queries of 1x1x16x8 of 2x2x16x8, " in found(tmp_path, [step(0, 0, 1000), *events])["attention-in-parts"]
 
 
 def test_attention_of_whole_tensors_is_not_in_parts(tmp_path):

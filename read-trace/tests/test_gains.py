@@ -80,6 +80,15 @@ def test_few_products_in_float32_save_no_more_than_their_time(gains):
     assert ends(told["fp32-cuda-cores"]) == near(0.075, 300 * (1 - 67 / 989) / 2000)
 
 
+def test_what_has_16_bits_already_or_is_the_optimizers_takes_as_long(gains):
+    in_16_bits = gains(*busy((SGEMM, 1000), (ADD, 1000)))
+    assert ends(in_16_bits["fp32-cuda-cores"]) == near(0.25, (1 - 67 / 989) / 2)
+    made, said = busy((SGEMM, 1000), (FUSED, 1000))
+    around = [annotation("Optimizer.step#Adam.step", 100 * n + 3.9, 2.2) for n in range(4)]  # the second op of each step
+    told = gains(sorted([*made, *around], key=lambda e: e["ts"]), said)
+    assert ends(told["fp32-cuda-cores"]) == near(0.25, (1 - 67 / 989) / 2)
+
+
 def inputs(m, n, k):
     return {"Input Dims": [[m, k], [k, n]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}
 
