@@ -287,6 +287,14 @@ def longer(*rows, at=0, attends="aten::scaled_dot_product_attention", appends="a
     return events
 
 
+def copied_to_the_gpu(ts, number):
+    """A tensor of the CPU that goes to the GPU, for 50 us."""
+    copies = "Memcpy HtoD (Pageable -> Device)"
+    return [op("aten::to", ts, 50), op("aten::copy_", ts + 1, 48), call("cudaMemcpyAsync", ts + 2, 45, number),
+            memcpy(ts + 4, 2, number, copies)]  # fmt: skip
+
+
+ALONE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 
 
@@ -434,6 +442,13 @@ CASES = {
         [step(0, 0, 100), annotation(LOADER, 10, 30), *linked(ADD, 60, 39)],
         "waiting for the DataLoader takes 30% of the critical path",
         [step(0, 0, 100), annotation(LOADER, 10, 4), *linked(ADD, 60, 39)],
+    ),
+    "copies-while-loading": (
+        [step(0, 0, 1000), annotation(ALONE, 10, 600), *(e for n in range(8) for e in copied_to_the_gpu(20 + 60 * n, n + 1)),
+         *linked(ADD, 900, 80, 20)],
+        "8 copies per step to the GPU while the DataLoader loads, with 400.0 µs of CPU time per step",
+        [step(0, 0, 1000), annotation(ALONE, 10, 420), *(e for n in range(8) for e in copied_to_the_gpu(20 + 60 * n, n + 1)),
+         *linked(ADD, 900, 80, 20)],  # the last one behind it
     ),
     "exposed-communication": (
         [step(0, 0, 100), *linked(GEMM, 0, 59), *linked(NCCL, 10, 89, 2, stream=17)],
@@ -1710,9 +1725,21 @@ def test_one_collective_a_step_can_only_be_hidden_in_parts(tmp_path):
 
 
 def test_a_loader_in_the_programs_own_process_is_told_to_leave_it(tmp_path):
-    name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
-    events = [step(0, 0, 100), annotation(name, 10, 30), *linked(ADD, 60, 39)]
-    assert "Set num_workers above 0" in advice(tmp_path, "input-bound", *events)
+    events = [step(0, 0, 100), annotation(ALONE, 10, 30), *linked(ADD, 60, 39)]
+    assert advice(tmp_path, "input-bound", *events).startswith("Set num_workers above 0")
+    on_the_gpu = advice(tmp_path, "input-bound", *events, *linked(ADD, 20, 5, 2))
+    assert "which workers cannot share" in on_the_gpu and "then set num_workers above 0" in on_the_gpu
+
+
+def test_what_runs_again_takes_the_time_between_its_ops_with_it(tmp_path):
+    """Of 1000 us, 300 are in ops of which it is known; up to the end of the last one 590 pass since the node began."""
+    node = "autograd::engine::evaluate_function: MmBackward0"
+    events = [step(0, 0, 1000), op(node, 100, 800), *(op("aten::linear", 110 + 240 * n, 100) for n in range(3)),
+              op("aten::mul", 220, 90), op("aten::mm", 700, 190)]  # fmt: skip
+    work = [e for n in range(3) for e in linked(GEMM, 120 + 240 * n, 20, n)]
+    (one,) = [f for f in read(write(tmp_path / "t.json", *events, *work, *linked(ADD, 880, 30, 9))).findings
+              if f.slug == "recomputation"]  # fmt: skip
+    assert (one.gain.low, one.gain.high) == pytest.approx((0.3, 0.59), abs=0.01)
 
 
 def test_compiling_in_every_step_is_not_cured_by_a_warm_up(tmp_path):
@@ -2062,7 +2089,6 @@ def reduced_on_the_host(then, between=(), bytes=1000, *, fetched=SCORES, reduced
         ("aten::div", {}, False),  # it needs all of them
         ("aten::argmax", {"between": (op("aten::mul", 450, 40),)}, False),  # of the product
         ("aten::argmax", {"reduced": [64, 10]}, False),  # of something else
-        ("aten::argmax", {"fetched": None, "reduced": None}, False),  # it may be of something else
         ("aten::argmax", {"behind": (shaped("aten::topk", 810, 40, [64, 10]),)}, True),
         ("aten::argmax", {"behind": (shaped("aten::topk", 810, 40, SCORES),)}, False),
         ("aten::argmax", {"behind": (shaped("aten::slice", 810, 4, SCORES),)}, False),  # a part of them, for something else
@@ -2077,6 +2103,34 @@ def test_what_is_fetched_for_a_reduction_goes_with_it(tmp_path, then, also, told
     words = "; what they reduce was copied to the host for them, 400.0 µs of copying per step"
     assert one.seen.endswith(words) is told
     assert (one.gain.low > 0.5, one.gain.high > 0.7) == ((True, True) if told else (False, False))
+
+
+def test_without_shapes_what_is_fetched_may_be_for_the_reduction_behind_it(tmp_path):
+    for then, high in (("aten::argmax", 0.82), ("aten::div", 0.51)):
+        facts = read(write(tmp_path / "t.json", *reduced_on_the_host(then, fetched=None, reduced=None)))
+        (one,) = [finding for finding in facts.findings if finding.slug == "compute-on-the-cpu"]
+        assert "what they reduce" not in one.seen and (one.gain.low, one.gain.high) == pytest.approx((0.24, high), abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("then", "between", "high"),
+    [
+        ("aten::index", (), 0.89),
+        ("aten::index", (op("aten::view", 420, 2), op("aten::index", 430, 60)), 0.81),  # two tables, then two copies
+        ("aten::div", (), 0.778),  # a copy of less, perhaps
+        ("aten::index", (op("aten::div", 420, 60),), 0.70),  # it is the quotient that is sent
+        ("aten::index", (op("aten::index", 420, 60), *linked(ADD, 430, 9, 3)), 0.70),  # on the GPU
+    ],
+)
+def test_rows_that_are_picked_on_the_gpu_are_not_sent_to_it(tmp_path, then, between, high):
+    """Of 1000 us, 400 in what picks, 300 in what sends, 90 and 100 up to the next op behind either."""
+    events = [
+        step(0, 0, 1000), op(then, 10, 400), *between, op("aten::to", 500, 300), op("aten::copy_", 501, 298),
+        call("cudaMemcpyAsync", 505, 290, 1), memcpy(510, 280, 1, "Memcpy HtoD (Pageable -> Device)", 10_000_000),
+        op("aten::add", 900, 50), *linked(ADD, 910, 80, 2),
+    ]  # fmt: skip
+    (one,) = [f for f in read(write(tmp_path / "t.json", *events)).findings if f.slug == "compute-on-the-cpu"]
+    assert (one.gain.low, one.gain.high) == pytest.approx((0.32, high), abs=0.01)
 
 
 def test_without_anomaly_detection_the_forward_pass_keeps_no_tracebacks(tmp_path):

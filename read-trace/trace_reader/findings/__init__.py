@@ -30,6 +30,7 @@ from trace_reader.findings import (
     gemm,
     gpu_waits,
     kernel_patterns,
+    loading,
     loops,
     low_occupancy,
     memory_traffic,
@@ -50,7 +51,7 @@ from trace_reader.system.processes import run_in_processes
 __all__ = ["PATTERNS", "Choice", "Choices", "Reading", "choices", "run_rules"]
 # In the order in which they are told; in a file, from the top.
 _SUBJECTS = (
-    bottleneck, catalogue, written_out, loops, again, repeated_products, cut_away, own_functions, cpu_ops, gpu_waits,
+    bottleneck, loading, catalogue, written_out, loops, again, repeated_products, cut_away, own_functions, cpu_ops, gpu_waits,
     collective_calls, communication, optimizer, cold_steps, kernel_patterns, memory_traffic, gemm, attention, compiled,
     runtime_calls, low_occupancy, recording_effects,
 )  # fmt: skip

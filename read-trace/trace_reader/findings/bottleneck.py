@@ -7,16 +7,13 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.replay.edits import (
     ELSEWHERE,
-    GONE,
     REPLACED,
-    UNSURE,
     Effect,
     Union,
     all_of,
     dropped,
     scaled,
     skipped,
-    without_loader,
     without_waits,
 )
 from trace_reader.analysis.replay.plain_run import UNKNOWN
@@ -27,10 +24,19 @@ from trace_reader.analysis.trace.op_cost import shapes_of, shapes_within
 from trace_reader.analysis.trace.op_shapes import OpShapeFacts
 from trace_reader.analysis.trace.time_by_place import CpuLine
 from trace_reader.findings.compiled import compiled_share
-from trace_reader.findings.registry import LONGEST_FREE_NS, Seen, a_step, counted, finding, listed
+from trace_reader.findings.registry import (
+    LONGEST_FREE_NS,
+    Seen,
+    a_step,
+    counted,
+    finding,
+    listed,
+    ops_that_launch,
+    with_what_is_freed,
+)
 from trace_reader.findings.verdict import denominator, what_limits
 from trace_reader.link.intervals import merged, without
-from trace_reader.link.nesting import itself_or_innermost, outermost
+from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import Trace
 from trace_reader.link.waits import Reason
 from trace_reader.model.rows import Rows, among, distinct, median
@@ -47,6 +53,7 @@ LEFT_OF_COMPUTING = 0.2  # of its time, that launching it on the GPU may take
 LEFT_OF_FETCHED = 0.25  # of the time in which a tensor is copied to the host, where the result of a reduction may be copied
 REDUCES = frozenset(f"aten::{name}" for name in ("argmax", "argmin", "max", "min", "amax", "amin", "sum", "mean", "topk", "norm",
                                                  "any", "all", "count_nonzero", "logsumexp", "std", "var"))  # fmt: skip
+PICKS = frozenset(f"aten::{name}" for name in ("index", "index_select", "embedding", "gather", "take"))
 LEFT_OF_SENT = 0.25  # of a copy's time, where bytes are sent in place of float32
 LONG_GAP_NS = 40_000  # between two ops; a module's call takes less
 GPU_CLASSES = (PathClass.COMPUTE, PathClass.COMMUNICATION, PathClass.COPY)
@@ -187,27 +194,42 @@ def _compute_on_the_cpu(trace: Trace, facts: Facts) -> Seen | None:
     # What is sent instead may be smaller, and need no wait.
     sent = trace.work.where(trace.work.is_named(lambda name: "HtoD" in name))
     waits = trace.waits.where(trace.waits.reason == Reason.COPY)
-    most = [dropped(ops), skipped(freed), scaled(sent, LEFT_OF_SENT), without_waits(waits)]
-    least, fetched, also = [dropped(ops, left_of_cpu=LEFT_OF_COMPUTING)], _fetched(trace, ops), ""
+    picked = _picked(trace, ops)  # what lies on the GPU needs no copy at all
+    most = [dropped(ops), skipped(freed), scaled(sent, LEFT_OF_SENT), without_waits(waits), with_what_is_freed(trace, picked)]
+    least, also = [dropped(ops, left_of_cpu=LEFT_OF_COMPUTING)], ""
+    fetched, may_be = _fetched(trace, ops)
+    most.append(dropped(may_be))
     if len(fetched):
         work = trace.launched_in(fetched)
         also = f"; what they reduce was copied to the host for them, {us(work.total_us / len(trace.steps))} of copying per step"
-        most.append(dropped(fetched))
         least.append(dropped(fetched, LEFT_OF_FETCHED, LEFT_OF_FETCHED))
     effect = Effect(all_of(*most), all_of(*least), REPLACED)
     return Seen(f"{told}: {about(share)} of the critical path{also}", ops, share=share, effect=effect)
 
 
-def _fetched(trace: Trace, ops: Rows) -> Rows:
-    """Return the ops that copy something to the host, where the next one on their thread (views apart) is one of these and
-    reduces it, and no other in their step takes a tensor of its shape behind that, as far as shapes were recorded.
-    """
+def _picked(trace: Trace, ops: Rows) -> Rows:
+    """Return the ops that copy something to the GPU behind one that picks rows of a table on the CPU, which one of these does."""
+    if not ops.is_named(PICKS.__contains__).any():
+        return ops.where(np.zeros(len(ops), bool))
     outer = trace.outer_ops
-    copies = trace.linked.where(trace.linked.is_named(lambda name: "DtoH" in name) & (trace.linked.op >= 0))
-    is_outer = np.zeros(len(trace.slices), bool)
-    is_outer[outer.at] = True
-    copying = np.sort(itself_or_innermost(trace.slices, trace.parent, copies.op, is_outer))
-    found = [np.empty(0, np.int64)]
+    picks = outer.where(outer.is_named(PICKS.__contains__))
+    picking = picks.at[~among(picks.at, ops_that_launch(trace, "").at)]
+    copying, found = ops_that_launch(trace, "HtoD").at, [np.empty(0, np.int64)]
+    for _, every in outer.by(outer.track, trace.step_at(outer.start_ns)):
+        one = every.where(~every.is_named(VIEW_OPS.__contains__))
+        copies_it = among(one.at, copying)
+        last = np.maximum.accumulate(np.where(copies_it, -1, np.arange(len(one))))  # before it, and no copy
+        found.append(one.at[copies_it & (last >= 0) & among(one.at[last], picking)])
+    return Rows(trace.slices, np.sort(np.concatenate(found)))
+
+
+def _fetched(trace: Trace, ops: Rows) -> tuple[Rows, Rows]:
+    """Return the ops that copy something to the host, where the next one on their thread (views apart) is one of these and
+    reduces it, and no other in their step takes a tensor of its shape behind that; and with them those of which no shapes were
+    recorded.
+    """
+    outer, copying = trace.outer_ops, ops_that_launch(trace, "DtoH").at
+    found, may_be = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for _, every in outer.by(outer.track, trace.step_at(outer.start_ns)):
         one = every.where(~every.is_named(VIEW_OPS.__contains__))
         copies_it = among(one.at, copying)
@@ -221,7 +243,9 @@ def _fetched(trace: Trace, ops: Rows) -> Rows:
         is_fetched = [copied != [] and copied == reduced and taken_last.get(copied[0], -1) < row
                       for row, (copied, reduced) in zip(one.at[places + 1].tolist(), shapes, strict=True)]  # fmt: skip
         found.append(one.at[places[is_fetched]])
-    return Rows(trace.slices, np.sort(np.concatenate(found)))
+        has_none = [copied == reduced == [] for copied, reduced in shapes]
+        may_be.append(one.at[places[np.logical_or(is_fetched, has_none)]])
+    return Rows(trace.slices, np.sort(np.concatenate(found))), Rows(trace.slices, np.sort(np.concatenate(may_be)))
 
 
 @finding(
@@ -414,28 +438,6 @@ def _latency_bound(trace: Trace, facts: Facts) -> Seen | None:
 )
 def _mixed(trace: Trace, facts: Facts) -> Seen | None:
     return _limits(trace, facts, "mixed", *GPU_CLASSES)
-
-
-@finding(
-    "input-bound",
-    "the GPU is idle while the DataLoader fetches the next batch",
-    "enumerate(DataLoader)...__next__ on the lane of the steps",
-    "The run waits for the DataLoader's next batch.",
-    "Use more workers (num_workers) or cheaper transforms, or do the transforms ahead of time.",
-)
-def _input_bound(trace: Trace, facts: Facts) -> Seen | None:
-    path = facts.critical_path
-    if path is None or path.input_us < MIN_SHARE_OF_PATH * path.window_us:
-        return None
-    seen = f"waiting for the DataLoader takes {about(path.input_us / path.window_us)} of {denominator(facts)}"
-    share = path.input_us / path.window_us
-    waits = trace.annotations.where(trace.annotations.is_named(is_loader) & (trace.annotations.end_ns > path.start_ns))
-    alone = any("_SingleProcessDataLoaderIter" in name for name in waits.names)
-    next = "Set num_workers above 0: a DataLoader loads in the program's own process." if alone else ""
-    if not facts.has_gpu_work:
-        workers = "Set num_workers above 0" if alone else "Use more workers (num_workers)"
-        next = f"{workers}, or cheaper transforms; time both: workers and the model share the CPU's cores."
-    return Seen(seen, waits, next, share, Effect(without_loader, kind=GONE if facts.has_gpu_work else UNSURE))
 
 
 def at_the_line(finding: Finding, lines: tuple[CpuLine, ...], facts: Facts) -> Finding:

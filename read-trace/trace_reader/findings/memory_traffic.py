@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import numpy as np
-from trace_reader.analysis.replay.edits import ONCE, Effect, all_of, dropped, scaled, surely, unlaunched
+from trace_reader.analysis.replay.edits import ONCE, Edit, Edited, Effect, all_of, dropped, scaled, unlaunched
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.memory_facts import curves
 from trace_reader.analysis.trace.time_by_place import is_numbered
@@ -368,9 +368,28 @@ def _recomputation(trace: Trace, facts: Facts) -> Seen | None:
         return None
     named_ops = listed(f"{len(rows)} x {name}" for name, rows in sorted(again.by_name(), key=lambda item: -len(item[1])))
     seen = f"in the backward pass: {named_ops}; {about(work.total_us / all_us)} of {of_what}"
-    if kept := _kept_less(trace, again, innermost(trace.slices, trace.parent, again.at, in_backward)):
+    node = innermost(trace.slices, trace.parent, again.at, in_backward)
+    if kept := _kept_less(trace, again, node):
         seen += f"; else about {human_bytes(kept)} more would be kept for the backward pass"
-    return Seen(seen, work, effect=surely(dropped(again)))
+    return Seen(seen, work, effect=Effect(_from_the_start(trace, again, node, in_backward), dropped(again)))
+
+
+def _from_the_start(trace: Trace, again: Rows, node: np.ndarray, in_backward: np.ndarray) -> Edit:
+    """Return an edit: each node (row) of these ops takes no time up to the end of its last one: other ops and Python, which run
+    again between them, are gone, too.
+    """
+    last_ns = np.zeros(len(trace.slices) + 1, np.int64)  # the last for -1
+    np.maximum.at(last_ns, node, again.end_ns)
+    inside = trace.ops.where(trace.ops.end_ns <= last_ns[innermost(trace.slices, trace.parent, trace.ops.at, in_backward)])
+    nodes = Rows(trace.slices, once(node))
+    chains = [(int(one.track[0]), merged(one.start_ns, last_ns[one.at])) for _, one in nodes.by(nodes.track)]
+
+    def edit(run: Edited) -> None:
+        run.drop(inside)
+        for track, union in chains:
+            run.skip(union, chain=run.replay.chain_of(track))
+
+    return edit
 
 
 def _are_recorded_by_autograd(trace: Trace, ops: Rows) -> np.ndarray:

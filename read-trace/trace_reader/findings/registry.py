@@ -24,7 +24,7 @@ from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.kernel_facts import KernelFacts
 from trace_reader.findings.verdict import denominator
 from trace_reader.link.intervals import merged
-from trace_reader.link.nesting import innermost, outermost
+from trace_reader.link.nesting import innermost, itself_or_innermost, outermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, once
 from trace_reader.model.slices import Kind
@@ -113,6 +113,15 @@ def seen_with_time(trace: Trace, facts: Facts, spans: Rows, words: str, effect: 
     time_us = (work if len(work) else spans).total_us / len(facts.steps)
     what = "GPU time" if len(work) else "CPU time"
     return Seen(f"{words}; {us(time_us)} of {what}: {about(share)} of {denominator(facts)}", spans, share=share, effect=effect)
+
+
+def ops_that_launch(trace: Trace, part: str) -> Rows:
+    """Return the outermost ops that launch something with this in its name: of copies to the GPU HtoD, for instance."""
+    work = trace.linked.where(trace.linked.is_named(lambda name: part in name) & (trace.linked.op >= 0))
+    is_outer = np.zeros(len(trace.slices), bool)
+    is_outer[trace.outer_ops.at] = True
+    ops = itself_or_innermost(trace.slices, trace.parent, work.op, is_outer)
+    return Rows(trace.slices, once(ops[ops >= 0]))
 
 
 def lies_inside(trace: Trace, ops: Rows, pattern: str) -> np.ndarray:

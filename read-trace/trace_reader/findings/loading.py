@@ -1,0 +1,74 @@
+"""What a DataLoader does while a step waits for it."""
+
+import numpy as np
+from trace_reader.analysis.replay.edits import GONE, ONCE, UNSURE, Effect, dropped, without_loader
+from trace_reader.analysis.trace.facts import Facts
+from trace_reader.findings.registry import LEAST_SHARE, Seen, a_step, finding, of_the_steps, ops_that_launch
+from trace_reader.findings.verdict import denominator
+from trace_reader.link.nesting import innermost
+from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows
+from trace_reader.model.slices import Kind
+from trace_reader.names.range_names import is_loader
+from trace_reader.units import about, us
+
+MIN_SHARE_OF_PATH = 0.05  # of the path
+LEAST_COPIES = 8  # for one batch, beyond which each item is copied by itself
+ON_THE_GPU = (
+    "A DataLoader loads in the program's own process, and works on the GPU there, which workers cannot share: let the dataset "
+    "return tensors of the CPU, then set num_workers above 0."
+)
+
+
+@finding(
+    "input-bound",
+    "the GPU is idle while the DataLoader fetches the next batch",
+    "enumerate(DataLoader)...__next__ on the lane of the steps",
+    "The run waits for the DataLoader's next batch.",
+    "Use more workers (num_workers) or cheaper transforms, or do the transforms ahead of time.",
+)
+def _input_bound(trace: Trace, facts: Facts) -> Seen | None:
+    path = facts.critical_path
+    if path is None or path.input_us < MIN_SHARE_OF_PATH * path.window_us:
+        return None
+    seen = f"waiting for the DataLoader takes {about(path.input_us / path.window_us)} of {denominator(facts)}"
+    share = path.input_us / path.window_us
+    waits = trace.annotations.where(trace.annotations.is_named(is_loader) & (trace.annotations.end_ns > path.start_ns))
+    alone = any(map(_loads_alone, waits.names))
+    next = "Set num_workers above 0: a DataLoader loads in the program's own process." if alone else ""
+    if alone and len(trace.launched_in(waits)):
+        next = ON_THE_GPU
+    if not facts.has_gpu_work:
+        workers = "Set num_workers above 0" if alone else "Use more workers (num_workers)"
+        next = f"{workers}, or cheaper transforms; time both: workers and the model share the CPU's cores."
+    return Seen(seen, waits, next, share, Effect(without_loader, kind=GONE if facts.has_gpu_work else UNSURE))
+
+
+@finding(
+    "copies-while-loading",
+    "one small copy to the GPU behind the other, inside a DataLoader",
+    "enumerate(DataLoader)...__next__ on the lane of the steps, and the copies that it launches",
+    "For each batch, the DataLoader makes many copies to the GPU in the program's own process, as a dataset does that copies "
+    "item by item.",
+    "Let the dataset (__getitem__) return tensors of the CPU, and copy the whole batch in one call behind its collation; from "
+    "pinned memory (pin_memory=True), with non_blocking=True.",
+    source="https://docs.pytorch.org/docs/stable/data.html",
+)
+def _copies_while_loading(trace: Trace, facts: Facts) -> Seen | None:
+    path, copies = facts.critical_path, ops_that_launch(trace, "HtoD")
+    load = innermost(trace.slices, trace.parent, copies.at, trace.slices.are_named(Kind.ANNOTATION, _loads_alone))
+    of_loads = [rows.at for (at,), rows in copies.by(load) if at >= 0 and len(rows) >= LEAST_COPIES]
+    if path is None or not of_loads or not facts.steps:
+        return None
+    ops = Rows(trace.slices, np.sort(np.concatenate(of_loads)))
+    again = Rows(trace.slices, np.sort(np.concatenate([rows[1:] for rows in of_loads])))
+    if (share := max(path.explained_us(ops) / path.window_us, of_the_steps(trace, ops))) < LEAST_SHARE:
+        return None
+    copied = f"{a_step(len(ops), facts, 'copy', 'copies')} to the GPU while the DataLoader loads"
+    seen = f"{copied}, with {us(ops.total_us / len(facts.steps))} of CPU time per step"
+    return Seen(seen, ops, share=share, effect=Effect(dropped(again), kind=ONCE))
+
+
+def _loads_alone(name: str) -> bool:
+    """Return whether an annotation is a DataLoader's that loads in the program's own process."""
+    return is_loader(name) and "_SingleProcessDataLoaderIter" in name
