@@ -4,8 +4,10 @@ import gzip
 import itertools
 import json
 import re
+import subprocess
+import sys
 
-from gallery import exercise_pages, site
+from gallery import exercise_pages
 from gallery.figures import recording
 from helpers import GALLERY, ROOT
 from helpers.course import BOOK, EVERY, every, number_of
@@ -17,17 +19,36 @@ from trace_reader import PATTERNS, cli
 pytestmark = pytest.mark.slow  # the pages are written, and opened in a browser, dozens of times
 
 
-@pytest.fixture(scope="module")
-def files():
-    return site.site()
+def _write(out):
+    command = [sys.executable, "gallery/site.py", "--out", str(out)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
 
 
 @pytest.fixture(scope="module")
-def folder(files, tmp_path_factory):
-    path = tmp_path_factory.mktemp("site")
-    for name, data in files.items():
-        (path / name).write_bytes(data)
-    return path
+def written(tmp_path_factory):
+    """The folder to which the command wrote, and what it printed."""
+    folder = tmp_path_factory.mktemp("out") / "site"
+    return folder, _write(folder)
+
+
+@pytest.fixture(scope="module")
+def folder(written):
+    return written[0]
+
+
+@pytest.fixture(scope="module")
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_command(written, tmp_path):
+    folder, ran = written
+    assert (ran.returncode, ran.stderr) == (0, "")
+    n = len(list(folder.iterdir()))
+    assert re.fullmatch(rf"wrote {n} pages \([\d.]+ MiB\); open {re.escape(str(folder / 'index.html'))}\n", ran.stdout)
+    (tmp_path / "file").write_text("mine")
+    ran = _write(tmp_path / "file")
+    assert (ran.returncode, ran.stderr) == (1, f"error: {tmp_path / 'file'}: File exists\n")
 
 
 def test_the_start_page_has_a_chapter_for_each_part_with_a_picture_and_its_exercises(files):

@@ -7,8 +7,6 @@ import json
 import math
 import re
 import statistics
-import subprocess
-import sys
 
 from exercises.judge.book import exercises
 from exercises.judge.verdict import near
@@ -264,20 +262,6 @@ def test_the_ranks_of_a_job_that_is_asked_about_do_not_say_who_waits():
         {"idle", "copy", "compute", "communication"}
     ] * 2
     assert {len(spans) > 0 for spans in shown.lights[0]["spans"].values()} == {True} and len(shown.lights[0]["spans"]) == 2
-
-
-@pytest.mark.slow
-def test_the_command(tmp_path):
-    target = tmp_path / "out" / "site"
-    ran = subprocess.run([sys.executable, "gallery/site.py", "--out", str(target)], cwd=ROOT, capture_output=True, text=True)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    n = len(list(target.iterdir()))
-    assert re.fullmatch(rf"wrote {n} pages \([\d.]+ MiB\); open {re.escape(str(target / 'index.html'))}\n", ran.stdout)
-    (tmp_path / "file").write_text("mine")
-    ran = subprocess.run(
-        [sys.executable, "gallery/site.py", "--out", str(tmp_path / "file")], cwd=ROOT, capture_output=True, text=True
-    )
-    assert (ran.returncode, ran.stderr) == (1, f"error: {tmp_path / 'file'}: File exists\n")
 
 
 @pytest.mark.parametrize("own", [exercise for exercise in exercises() if exercise.kind == "case"], ids=lambda one: one.name)
