@@ -1,7 +1,7 @@
-"""Time each pair of unseen_pairs.py (or of _2.py to _15.py) without the profiler, before and after its change, in turns;
+"""Time each pair of unseen_pairs.py (or of _2.py to _16.py) without the profiler, before and after its change, in turns;
 then record both.
 
-    uv run python benchmarks/advice/record_unseen.py FOLDER [PAIR ...] [--device cuda|cpu] [--set 1|...|15]
+    uv run python benchmarks/advice/record_unseen.py FOLDER [PAIR ...] [--device cuda|cpu] [--set 1|...|16]
 
 FOLDER/NAME.before.json.gz and NAME.after.json.gz are the traces, FOLDER/pairs.json what was measured, by pair. Each pair is a
 process of its own, with a minute's time, in which nothing has been profiled before the times are taken. The CPU's pairs run on
@@ -37,6 +37,7 @@ from advice.unseen_pairs_12 import UNSEEN as UNSEEN_12
 from advice.unseen_pairs_13 import UNSEEN as UNSEEN_13
 from advice.unseen_pairs_14 import UNSEEN as UNSEEN_14
 from advice.unseen_pairs_15 import UNSEEN as UNSEEN_15
+from advice.unseen_pairs_16 import UNSEEN as UNSEEN_16
 import torch
 from torch.profiler import profile, record_function, schedule
 
@@ -58,6 +59,7 @@ SETS = {
     13: UNSEEN_13,
     14: UNSEEN_14,
     15: UNSEEN_15,
+    16: UNSEEN_16,
 }
 
 
@@ -166,7 +168,7 @@ def main() -> int:
     parser.add_argument("pairs", nargs="*", metavar="PAIR", help=every)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument(
-        "--set", type=int, choices=tuple(SETS), default=1, help="2 to 15: the pairs of unseen_pairs_2.py to _15.py"
+        "--set", type=int, choices=tuple(SETS), default=1, help="2 to 16: the pairs of unseen_pairs_2.py to _16.py"
     )
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -44,6 +44,7 @@ FAR = 1.5  # a factor between a guess of a gain and what was measured
 POLL_S = 0.3
 MOST_OPS = 5  # that are listed
 VARY = "note: the times vary a lot, probably because other programs are running: do not trust them"
+MUCH = 0.7  # of a core, that another program uses while one is recorded
 BUSY = 2  # how many times as long as the shortest round the longest is on a busy machine
 
 
@@ -84,18 +85,21 @@ class Session:
             said = f"{what}How many times as fast can a step become? (1: leave it as it is)"
             self.guess(said)
         print("recording the program as given ...", flush=True)
+        others = Others()
         found = self.run(mine=False)
+        busy = others.busy(least=MUCH)
         facts = self.show()
         advice = self.advice(facts)
         rounds_us = found["means_us"]["given"]
         recorded_us = max(one.plain.recorded_step_us or 0.0 for one in facts)
         longer = recorded_us and min(rounds_us) > recorded_us
-        is_noisy = bool(max(rounds_us) > BUSY * min(rounds_us) or longer)
+        is_noisy = bool(busy or max(rounds_us) > BUSY * min(rounds_us) or longer)
         if is_noisy:
-            print(VARY)
+            print(f"note: other programs were busy meanwhile ({busy}): do not trust the times" if busy else VARY)
         if self.state.looked is None:
             self.guess_again()
-        if is_noisy and one.limits.beside:  # a ratio of times, by this recording; a count is what it is on a busy machine, too
+        is_count = one.limits.bounds and not one.limits.beside  # which is what it is on a busy machine, too
+        if is_noisy and not is_count:
             print(f"the times are too noisy to judge an answer; on the machines tried, the right one was: {one.limits.answer}")
         else:
             print(f"you said: {self.told()}")
@@ -329,8 +333,8 @@ class Session:
         print(f"you said: {self.told()}")
         if exercise.kind == "leave":
             print(
-                f"you guessed {state.gain:g} times as fast: {exercise.change} makes a step less than {times(A_GAIN)} "
-                "as fast on the machines tried"
+                f"you guessed {state.gain:g} times as fast: {exercise.change} gained less than {A_GAIN - 1:.0%} on the machines "
+                "tried"
             )
         else:
             print(f"you guessed {state.gain:g} times as fast: {how_near(state.gain or 1, measured)}")
@@ -528,14 +532,15 @@ def times_as_fast(gain: Gain) -> tuple[float, float]:
 
 
 def predicted(facts: Facts, slug: str) -> str:
-    """Return what the reader says that a change would bring, as times as fast."""
-    finding = next((one for one in facts.findings if one.slug == slug), None)
+    """Return what the reader says that a change would bring, as times as fast: by this finding, else by the first with a gain."""
+    told = [one for one in facts.findings if one.slug != facts.verdict and one.gain and not one.is_worthless]
+    finding = next((one for one in facts.findings if one.slug == slug), told[0] if told else None)
     if finding is None:
-        return "none: no finding names this cause; the only sign of it is in the tables of ops"
+        return "none: no finding of this recording has a gain"
     if finding.gain is None:
-        return f"none: it names the cause ({slug}), but estimates no gain"
+        return f"none in this recording, though it names the cause ({slug})"
     low, high = times_as_fast(finding.gain)
-    return f"{slug} alone, {f'up to {times(high)}' if low < 1.02 else f'{low:.3g} to {times(high)}'} as fast"
+    return f"{finding.slug} alone, {f'up to {times(high)}' if low < 1.02 else f'{low:.3g} to {times(high)}'} as fast"
 
 
 def beside_the_estimate(before: Reading, after: Reading, slug: str, measured: float) -> str:

@@ -119,6 +119,8 @@ CASES = {
             Made("aten::mkldnn_convolution", **IMAGE, strides=[[16384, 1, 512, 16], [144, 1, 48, 16]], kernel=None),
             Made("aten::mkldnn_convolution", **IMAGE | {"dims": [[4, 15, 32, 32], [16, 15, 3, 3]]},
                  strides=[[15360, 1024, 32, 1], [135, 9, 3, 1]], kernel=None),
+            Made("aten::mkldnn_convolution", **IMAGE | {"dims": [[4, 16, 1, 1024], [16, 16, 1, 3]]},  # of a conv1d
+                 strides=[[16384, 1024, 1024, 1], [48, 3, 3, 1]], kernel=None),
         ],
     ),
     "dense-decomposition": case(Made("aten::linalg_qr"), but=Made("aten::svd_lowrank")),

@@ -209,6 +209,15 @@ def passes(n):
     return [*forward, *on(2, *(op(node, 200 * k + 80, 60, **{"Sequence number": k, "Fwd thread id": 1}) for k in range(n)))]
 
 
+def repeated_heads(view="aten::expand", way="aten::flatten", copy=("aten::copy_",), times=4, between=(), attends=None):
+    """Keys and values, each of which a view repeats and an op copies, and what attends to them."""
+    events = []
+    for at in (100, 250):
+        events += [shaped(view, at, 20, [2, 4, 1, 100, 16]), shaped(way, at + 40, 100, [2, 4, times, 100, 16])]
+        events += [op(name, at + 45, 90) for name in copy]
+    return [*events, *between, *[attends] * bool(attends), op("aten::relu", 900, 90)]
+
+
 def round_of(first, second):
     """Sixteen times one op and then another."""
     return [e for n in range(16) for e in (op(first, 100 * n, 40), op(second, 100 * n + 50, 40))]
@@ -980,6 +989,16 @@ CASES = {
         "2 of 4 layers per step run without a gradient, with the same shapes; 170.0 µs of CPU time: 17% of the steps' time",
         [step(0, 0, 1000), *layers_twice(again=((64, 8), (8, 64)))],
     ),
+    "frozen-layers-run-again": (
+        [step(0, 0, 1000), *layers_twice((2, 3), again=((64, 8), (8, 64)))],
+        "2 of 4 layers per step run without a gradient, of other shapes; 170.0 µs of CPU time: 17% of the steps' time",
+        [step(0, 0, 1000), *layers_twice((2, 3))],
+    ),
+    "expanded-then-copied": (
+        [step(0, 0, 1000), *repeated_heads()],
+        "2 tensors per step from 2x4x1x100x16 to 2x4x4x100x16; 200.0 µs of CPU time: 20% of the steps' time",
+        [step(0, 0, 1000), *repeated_heads(copy=())],  # a view
+    ),
     "workers-start-anew": (
         epochs(),
         "the call before the gap takes 20.00 ms, the one behind it 15.00 ms, the others 100.0 µs; 30.00 ms between the two",
@@ -1016,9 +1035,10 @@ def found(path, events):
         ({"gradients": 4, "updates": 2, "name": "aten::_fused_adam_", "grid": 2}, None),
         # Of three chunks each: 12 in all.
         ({"gradients": 4, "updates": 1, "size": 140_000, "name": "aten::_foreach_add_", "grid": 9}, "the gradients of 4 "
-         "parameters are computed in a step; of their 12 pieces of at most 65,536 numbers the optimizer uses 9 at most"),
+         "parameters are computed in a step; in pieces of at most 65,536 numbers these are 12, of which the optimizer uses 9 at "
+         "most"),
         ({"gradients": 4, "updates": 1, "size": 140_000, "name": "aten::_foreach_add_", "grid": 10}, None),
-        ({"gradients": 4, "updates": 2, "size": 140_000}, "12 pieces of at most 65,536 numbers the optimizer uses 6 at most"),
+        ({"gradients": 4, "updates": 2, "size": 140_000}, "65,536 numbers these are 12, of which the optimizer uses 6 at most"),
         ({"gradients": 0, "updates": 2}, None),
         ({"gradients": 4, "updates": 0}, None),
     ],
@@ -1330,6 +1350,71 @@ def test_rows_that_each_have_a_matrix_are_not_multiplied_before_the_gather(tmp_p
         assert ("gathered-then-multiplied" in found(tmp_path, events)) is seen
 
 
+def attention_of_heads(queries, keys=1600, **more):
+    """The findings' words on keys that are copied for the heads of so many queries, where attention takes so many numbers."""
+    events = repeated_heads(**more, attends=shaped(ATTENDS, 400, 300, [2, 16, queries, 16], *2 * [[2, 16, keys // 16, 16]]))
+    return [step(0, 0, 1000), *events]
+
+
+ATTENDS = "aten::scaled_dot_product_attention"
+
+
+@pytest.mark.parametrize(
+    ("more", "told", "gqa"),
+    [
+        ({}, True, True),
+        ({"keys": 3200}, True, False),  # others than what was copied
+        ({"way": "aten::reshape"}, True, True),
+        ({"view": "aten::transpose"}, False, False),
+        ({"between": (op("aten::neg", 130, 5), op("aten::neg", 280, 5))}, False, False),  # it is the negative that is copied
+        ({"times": 1}, False, False),
+    ],
+)
+def test_heads_that_are_written_for_each_query_head(tmp_path, more, told, gqa):
+    (words,) = [f.next for f in read(write(tmp_path / "t.json", *attention_of_heads(1, **more))).findings
+                if f.slug == "expanded-then-copied"] or [""]  # fmt: skip
+    assert bool(words) is told and ("enable_gqa=True" in words) is gqa
+
+
+@pytest.mark.parametrize(
+    ("convolution", "words"),
+    [("conv1d", "unsqueeze(2)"), ("conv2d", "Keep model and images in channels_last: "), ("conv3d", "channels_last_3d"),
+     ("convolution_backward", "Keep model and images")],
+)  # fmt: skip
+def test_channels_last_is_a_layout_of_images(tmp_path, convolution, words):
+    layout = linked("cudnn::engines_precompiled::nchwToNhwcKernel<float, float>", 1, 9)
+    events = [step(0, 0, 200), op(f"aten::{convolution}", 0, 50), *layout, op("aten::conv2d", 60, 30), *linked(ADD, 65, 5, 2)]
+    assert words in advice(tmp_path, "layout-copies", *events)
+
+
+def test_values_that_are_listed_before_they_become_a_tensor(tmp_path):
+    """The gap right before torch.tensor counts, none that another op ends."""
+    events = [step(0, 0, 1000), op("aten::relu", 1, 5), op("aten::empty", 106, 5), op("aten::to", 510, 5),
+              op("aten::lift_fresh", 520, 5), op("aten::detach_", 526, 3), op("aten::mm", 700, 290)]  # fmt: skip
+    (one,) = [f for f in read(write(tmp_path / "t.json", *events)).findings if f.slug == "tensor-of-a-list"]
+    assert one.seen.endswith("; 100.0 µs of a step in gaps right before them, in which the lists may be made")
+    assert one.gain.high == pytest.approx(0.499, abs=0.01)
+    assert one.next.startswith("If its values stay the same, make the tensor once")
+
+
+def test_a_loop_of_inverted_matrices_is_none_of_layers(tmp_path):
+    for third, told in (("aten::linalg_inv", True), ("aten::relu", False)):
+        ops = [e for n in range(16) for e in (op("aten::matmul", 100 * n, 40), op("aten::matmul", 100 * n + 45, 20),
+                                              op(third, 100 * n + 70, 20))]  # fmt: skip
+        assert ("repeated-ops" in found(tmp_path, [step(0, 0, 2000), *ops])) is told
+
+
+def test_a_function_whose_time_the_profiler_may_take_has_no_gain(tmp_path):
+    """By the price of a function of Python without a GPU, 0.4 us each: of 300 us, those inside may take 280."""
+    lib = "somewhere/lib/python3.12"
+    for inside, because in ((700, "the profiler may take most of its time for the short functions of Python in it"), (100, None)):
+        frames = [(f"{lib}/statistics.py(9): mean", 20, 300)]
+        frames += [(f"{lib}/b.py(1): f", 21 + n * 0.4, 0.1) for n in range(inside)]
+        facts = read(write(tmp_path / "t.json", *python_step(*frames)))
+        (one,) = [f for f in facts.findings if f.slug == "library-function"]
+        assert (one.gain_unknown_because, one.gain is None) == (because, because is not None)
+
+
 def python_step(*frames):
     return [step(0, 0, 1000), python("train.py(5): step", 10, 980), *(python(*one) for one in frames), op("aten::mm", 960, 20)]
 
@@ -1341,6 +1426,8 @@ def python_step(*frames):
         ([("torch/distributions/normal.py(87): log_prob", 20, 200), ("torch/distributions/normal.py(9): sample", 300, 100)],
          "torch/distributions/normal.py: log_prob, sample", "validate_args=False"),
         ([("<built-in method tensor of type object at 0x7f>", 20, 300)], "tensor()", "torch.from_numpy(numpy.stack(...))"),
+        ([("numpy/lib/_function_base_impl.py(9): append", 20, 300)], "numpy/lib/_function_base_impl.py: append",
+         "copies the whole array"),
         ([("<built-in function sleep>", 20, 300)], "sleep()", "wait for what it waits for"),
         ([("<built-in function collect>", 20, 300)], "collect()", "leave gc.collect() out of the step"),
         ([("torch/_tensor.py(9): __format__", 20, 300)], "torch/_tensor.py: __format__", "logger.debug('%s', x)"),
@@ -2237,7 +2324,8 @@ def test_recomputation_says_what_memory_it_saves(tmp_path):
         again["args"].update({"correlation": one["args"]["correlation"] + 10} if "correlation" in one["args"] else {})
         twice.append(again)
     (seen,) = [finding.seen for finding in read(write(tmp_path / "t.json", *twice)).findings if finding.slug == "recomputation"]
-    assert seen.endswith("; else about 3.0 MiB more would be kept for the backward pass")
+    of_each = said.replace("pass: ", "pass of each step: ")
+    assert seen == f"{of_each}; else about 3.0 MiB more would be kept for the backward pass"
     without = [one for one in events if one["name"] != "[memory]"]
     (seen,) = [finding.seen for finding in read(write(tmp_path / "t.json", *without)).findings if finding.slug == "recomputation"]
     assert seen == said

@@ -49,6 +49,32 @@ def gains(tmp_path):
     return of
 
 
+def shaped(name, ts, dur, *dims):
+    kinds = {"Input type": ["float"] * len(dims), "Concrete Inputs": [""] * len(dims)}
+    return op(name, ts, dur, **{"Input Dims": list(dims), **kinds})
+
+
+@pytest.mark.parametrize(("queries", "high"), [(1, 1250), (16, 1250), (17, 200)])
+def test_attention_of_few_queries_reads_as_much_less(gains, queries, high):
+    """Of 2000, 200 in two copies; of 1400 of attention on the GPU, for which the CPU waits, a quarter is left."""
+    keys, view, repeated = [2, 16, 100, 16], [2, 4, 1, 100, 16], [2, 4, 4, 100, 16]
+
+    def of_step(at, n):
+        for k in range(2):
+            yield from (shaped("aten::expand", at + 100 + 150 * k, 20, view), op("aten::copy_", at + 141 + 150 * k, 90),
+                        shaped("aten::flatten", at + 140 + 150 * k, 100, repeated), launch(at + 150 + 150 * k, n + k + 1),
+                        kernel(ADD, at + 152 + 150 * k, 20, n + k + 1))  # fmt: skip
+        yield shaped("aten::scaled_dot_product_attention", at + 400, 50, [2, 16, queries, 16], keys, keys)
+        yield from (launch(at + 410, n + 3), kernel(GEMM, at + 411, 1400, n + 3))
+        yield from (
+            call("cudaStreamSynchronize", at + 500, 1312, n + 9),
+            launch(at + 1900, n + 4),
+            kernel(ADD, at + 1902, 9, n + 4),
+        )
+
+    assert ends(gains(*steps(of_step))["expanded-then-copied"]) == near(200 / 2000, high / 2000)
+
+
 def near(low, high):
     return pytest.approx(low, abs=0.02), pytest.approx(high, abs=0.02)
 

@@ -66,6 +66,8 @@ def test_a_loop_is_a_place_with_what_one_round_leaves(tmp_path):
         ("aabaabaabaab", [(0, 3, 4)]),
         ("abbaabbaabbaabba", [(0, 4, 4)]),  # each twice, at distances of 1 and 3
         ("aabbaabbaabbaabb", [(0, 4, 4)]),
+        # Each token but one stands at many distances from its next like; that one's are all the length of a round.
+        (5 * "abcacbbacabcbcaabcbacbbcacbabcacbcabacbx", [(0, 40, 5)]),
     ],
 )
 def test_runs_that_repeat(tokens, found):

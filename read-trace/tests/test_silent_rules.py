@@ -44,6 +44,30 @@ def test_nor_is_a_models_own_forward(tmp_path):
     assert own(tmp_path, add, frames=beside)
 
 
+def test_nor_is_what_launches_in_a_model(tmp_path):
+    """Beside a model it may be, and in one where little of its time is a launch."""
+    launching = [lambda at, k: op("aten::add", at + 100, 300), lambda at, k: launch(at + 110, k + 1),
+                 lambda at, k: kernel(ADD, at + 130, 10, k + 1)]  # fmt: skip
+    other = [lambda at, k: op("aten::add", at + 700, 200)] + [
+        part for n in range(2)
+        for part in (lambda at, k, n=n: launch(at + 710 + 20 * n, k + 101 + 10 * n),
+                     lambda at, k, n=n: kernel(ADD, at + 730 + 20 * n, 10, k + 101 + 10 * n))
+    ]  # fmt: skip
+    rest, model = ("m.py(9): rest", 50, 500), ("nn.Module: Net_0", 15, 620)
+    assert own(tmp_path, *launching, *other, frames=(model, rest)) == []
+    assert len(own(tmp_path, *launching, *other, frames=(("nn.Module: Net_0", 700, 250), rest))) == 1
+    assert len(own(tmp_path, *other, frames=(model, rest))) == 1
+
+
+def test_nor_is_one_that_takes_as_long_as_a_step_and_begins_elsewhere(tmp_path):
+    """Of two steps, one call that is known begins in the middle of the first."""
+    events = [step(k, k * PERIOD, PERIOD) for k in range(2)] + [op("aten::add", k * PERIOD + 700, 200) for k in range(2)]
+    for us, told in ((995, False), (900, True)):
+        path = write(tmp_path / "t.json", *events, python("train.py(9): step", 500, us))
+        reading = with_lines(examine(load(path)), load(path, stacks=True))
+        assert bool([one for one in reading.facts.findings if one.slug == "own-function"]) is told
+
+
 def test_a_function_that_is_known_of_some_steps_alone_is_counted_in_these(tmp_path):
     """As where another recording with stacks does the same in two of three steps."""
     events = [one for k in range(3) for one in (step(k, k * PERIOD, PERIOD), op("aten::add", k * PERIOD + 700, 200),

@@ -27,6 +27,7 @@ from trace_reader.findings import (
     compiled,
     cpu_ops,
     cut_away,
+    expanded,
     gemm,
     gpu_waits,
     kernel_patterns,
@@ -39,6 +40,7 @@ from trace_reader.findings import (
     recording_effects,
     repeated_products,
     runtime_calls,
+    without_gradient,
     written_out,
 )
 from trace_reader.findings.registry import RULES, Seen
@@ -51,9 +53,9 @@ from trace_reader.system.processes import run_in_processes
 __all__ = ["PATTERNS", "Choice", "Choices", "Reading", "choices", "run_rules"]
 # In the order in which they are told; in a file, from the top.
 _SUBJECTS = (
-    bottleneck, loading, catalogue, written_out, loops, again, repeated_products, cut_away, own_functions, cpu_ops, gpu_waits,
-    collective_calls, communication, optimizer, cold_steps, kernel_patterns, memory_traffic, gemm, attention, compiled,
-    runtime_calls, low_occupancy, recording_effects,
+    bottleneck, loading, catalogue, written_out, loops, again, without_gradient, repeated_products, cut_away, expanded,
+    own_functions, cpu_ops, gpu_waits, collective_calls, communication, optimizer, cold_steps, kernel_patterns, memory_traffic,
+    gemm, attention, compiled, runtime_calls, low_occupancy, recording_effects,
 )  # fmt: skip
 _ORDER = [module.__name__ for module in _SUBJECTS]
 PATTERNS = dict(sorted(RULES.items(), key=lambda item: _ORDER.index(getattr(item[1].rule, "func", item[1].rule).__module__)))
@@ -75,7 +77,8 @@ NOT_PLAYED = (
 )
 AT_A_LINE = "Look at "  # of generic advice that knows where: what runs between the ops, by the lines of Python
 AS_MUCH = 0.25  # of what generic advice may bring: a change that saves so much of that stands before it
-WEIGHTS = {"repeated-ops": 0.5}  # where the rounds may need each other's results
+# Where the rounds may need each other's results, and where new inputs may come each time.
+WEIGHTS = {"repeated-ops": 0.5, "frozen-layers-run-again": 0.5}
 UNPLAYED = 0.5  # of the share of the path that a change explains, where it cannot be played: so much it may save
 WIDEST = 0.5  # of a step, between the ends of a gain that is told
 MOST_CHOICES = 4  # findings, and places, whose changes can be chosen together

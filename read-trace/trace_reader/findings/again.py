@@ -1,21 +1,20 @@
 """Work that is done again: constants made anew, statistics of a table, a history that each round goes over, workers that start
-anew, layers that run again without a gradient.
+anew.
 """
 
 from collections import Counter
 from collections.abc import Iterable
 import math
 
-import msgspec
 import numpy as np
-from trace_reader.analysis.replay.edits import GONE, REPLACED, Effect, all_of, dropped, skipped
+from trace_reader.analysis.replay.edits import GONE, Effect, all_of, dropped, skipped
 from trace_reader.analysis.replay.places import nodes_of
 from trace_reader.analysis.replay.rounds import Shape, broadcast, made_of
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import inputs_of, shapes_of, shapes_of_first, shapes_within, tensors_of
-from trace_reader.findings.registry import Seen, finding, lies_inside, listed, seen_with_time
-from trace_reader.link.trace import EVALUATE, Trace
-from trace_reader.model.rows import Rows, among, median, once
+from trace_reader.findings.registry import Seen, finding, listed, seen_with_time
+from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows, among, median
 from trace_reader.model.slices import Inputs
 from trace_reader.names.op_names import VIEW_OPS
 from trace_reader.names.range_names import is_loader
@@ -48,8 +47,6 @@ GATHERS = frozenset(["aten::index", "aten::index_select"])
 LEAST_ROWS = 1000  # of a table
 LEAST_ROUNDS = 6
 FEW = 2  # times as many ops run behind a call that brings a batch
-LAYERS = frozenset(f"aten::{name}" for name in ("linear", "conv1d", "conv2d", "conv3d"))
-LEAST_LAYERS, MOST_LAYERS = 2, 0.6  # shapes of weights, and which share of them
 JOINS = frozenset(["aten::cat", "aten::concat", "aten::stack", "aten::hstack", "aten::vstack"])
 LEAST_CALLS = 5  # of a loader: two passes of two batches at least
 LONG_NS, LONGER = 5_000_000, 5  # of a loader's first and last call of a pass, and times the others'
@@ -368,61 +365,3 @@ def _workers_start_anew(trace: Trace, facts: Facts) -> Seen | None:
 
 def _is_of_workers(name: str) -> bool:
     return is_loader(name) and "_MultiProcessingDataLoaderIter" in name
-
-
-@finding(
-    "forward-without-gradient",
-    "in training, layers run again without a backward pass",
-    "aten::linear or a convolution without a node in the backward pass, with weights of the same shapes as others that have one",
-    "In the steps of a training, layers with the shapes of most of those that are trained run without a gradient. It may be a "
-    "validation, a copy of the model (a moving average, an old policy, a target network), a metric that runs the model again, or "
-    "frozen layers ahead of those that are trained.",
-    "If it is a validation: run it every so many steps. If its weights and data stay the same for several steps: keep its "
-    "result. If it is for a metric: take the outputs of the training's own pass.",
-    source="https://docs.pytorch.org/docs/stable/generated/torch.no_grad.html",
-)
-def _forward_without_gradient(trace: Trace, facts: Facts) -> Seen | None:
-    """By shapes: of the weights of differentiated layers, most are also those of layers without a node. What stands between two
-    such layers goes with them. A gain is told where each step ends with such a run, and does not begin with one: what a trained
-    layer takes is computed before it.
-    """
-    if not trace.has_backward or not facts.steps:
-        return None
-    ops = trace.outer_ops
-    layers = ops.where(ops.is_named(LAYERS.__contains__))
-    has_node = _hold(layers, np.sort(trace.nodes.made_by[trace.nodes.made_by >= 0]))
-    weights = [next(iter(shapes_of(trace.slices, row)[1:]), None) for row in layers.at.tolist()]
-    trained, alone = (
-        {shape for shape, is_one in zip(weights, mask, strict=True) if shape and is_one} for mask in (has_node, ~has_node)
-    )
-    if len(trained) < LEAST_LAYERS or len(trained & alone) < MOST_LAYERS * len(trained):
-        return None
-    is_again = ~has_node & np.array([shape in trained for shape in weights])
-    spans, calls, are_behind = [np.zeros(0, np.int64)], 0, list[bool]()
-    ends_a_run = ops.is_named(lambda name: name.startswith(EVALUATE)) | lies_inside(trace, ops, "^Optimizer")
-    for _, one in ops.by(trace.step_at(ops.start_ns), ops.track):
-        is_layer, is_one = among(one.at, layers.at), among(one.at, layers.at[is_again])
-        # Runs of such layers: from the first to the last one before another layer, a backward pass or an optimizer.
-        of_run = np.cumsum((is_layer & ~is_one) | ends_a_run[np.searchsorted(ops.at, one.at)])
-        if (order := is_one[is_layer]).any():
-            are_behind.append(bool(order[-1] and not order[0]))
-        for number in once(of_run[is_one]).tolist():
-            places = np.flatnonzero(is_one & (of_run == number))
-            spans.append(one.at[places[0] : places[-1] + 1])
-            calls += len(places)
-    again = Rows(trace.slices, np.sort(np.concatenate(spans)))
-    steps = len(facts.steps)
-    words = f"{calls / steps:.3g} of {len(layers) / steps:.3g} layers per step run without a gradient, with the same shapes"
-    seen = seen_with_time(trace, facts, again, words, Effect(dropped(again), kind=REPLACED))
-    if seen is None or all(are_behind):
-        return seen
-    return msgspec.structs.replace(seen, effect=None, no_effect="trained layers may take what they compute")
-
-
-def _hold(ops: Rows, rows: np.ndarray) -> np.ndarray:
-    """For each op (none in another), whether one of these rows is it, or lies in it on its thread."""
-    slices, found = ops.slices, np.zeros(len(ops), bool)
-    for (track,), one in ops.by(ops.track):
-        starts_ns = np.sort(slices.start_ns[rows[slices.track[rows] == track]])
-        found[np.searchsorted(ops.at, one.at)] = np.searchsorted(starts_ns, one.end_ns) > np.searchsorted(starts_ns, one.start_ns)
-    return found

@@ -290,8 +290,9 @@ def _begin_behind_waits(trace: Trace, gaps: Union) -> bool:
     "white space between aten::empty and aten::lift_fresh",
     "the gap before aten::lift_fresh, the last op of torch.tensor",
     "Between these two ops, torch.tensor converts a Python list number by number.",
-    "Make one numpy array first: torch.from_numpy(numpy.stack(...)) or numpy.asarray(...) copies whole arrays. Or keep tensors "
-    "instead of lists, and join them with torch.stack().",
+    "If its values stay the same, make the tensor once, and keep it (register_buffer). If not, make one numpy array first: "
+    "torch.from_numpy(numpy.stack(...)) or numpy.asarray(...) copies whole arrays. Or keep tensors instead of lists, and join "
+    "them with torch.stack().",
     source="https://docs.pytorch.org/docs/stable/generated/torch.tensor.html",
 )
 def _tensor_of_a_list(trace: Trace, facts: Facts) -> Seen | None:
@@ -306,9 +307,16 @@ def _tensor_of_a_list(trace: Trace, facts: Facts) -> Seen | None:
     is_made &= (before >= 0) & (names[before] == "aten::empty")
     if (told := _gaps_in_path(trace, facts, (gaps[0][is_made], gaps[1][is_made]))) is None:
         return None
-    seen, share, gaps = told
-    around = outer.where(among(outer.end_ns, gaps[0]) | among(outer.start_ns, gaps[1]))
-    return Seen(seen, around, share=share, effect=Effect(skipped(gaps), kind=REPLACED), gaps=gaps)
+    seen, share, found = told
+    around = outer.where(among(outer.end_ns, found[0]) | among(outer.start_ns, found[1]))
+    begins_ns = outer.start_ns[before[is_made]]  # of torch.tensor
+    making = among(gaps[1], np.sort(begins_ns)) & (gaps[1] > (facts.critical_path.start_ns if facts.critical_path else 0))
+    also = gaps[0][making], gaps[1][making]
+    if len(also[0]):
+        making_us = int((also[1] - also[0]).sum()) / 1000 / max(len(facts.steps) - facts.steps_left_out, 1)
+        seen += f"; {us(making_us)} of a step in gaps right before them, in which the lists may be made"
+    both = merged(*(np.sort(np.concatenate(edges)) for edges in zip(found, also, strict=True)))  # none in another
+    return Seen(seen, around, share=share, effect=Effect(skipped(both), kind=REPLACED), gaps=found)
 
 
 def _gaps_in_path(trace: Trace, facts: Facts, gaps: Union) -> tuple[str, float, Union] | None:

@@ -196,11 +196,13 @@ def _is_over_what_both_have(trace: Trace, product: int, total: int) -> bool:
 
 
 def _channels_first(tensors: list[Tensor | None], inputs: Inputs) -> bool:
-    """Of a convolution of images with many channels, by its strides: a row's numbers follow one another, and not a pixel's."""
+    """Of a convolution of images with many channels, by its strides: a row's numbers follow one another, and not a pixel's. One
+    over a sequence (conv1d) comes as an image of one row.
+    """
     if not tensors or tensors[0] is None or not isinstance(inputs.strides, tuple) or not inputs.strides:
         return False
     image, strides = list(tensors[0].shape), inputs.strides[0]
-    return len(image) == 4 == len(strides) and image[1] >= MANY_CHANNELS and strides[3] == 1 != strides[1]
+    return len(image) == 4 == len(strides) and image[1] >= MANY_CHANNELS and min(image[2:]) > 1 and strides[3] == 1 != strides[1]
 
 
 def _all_with_all(tensors: list[Tensor | None], inputs: Inputs) -> bool:

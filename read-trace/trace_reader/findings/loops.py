@@ -46,6 +46,7 @@ OF_ELEMENTS = frozenset(["aten::matmul", "aten::mm", "aten::bmm"])
 # A polynomial of a matrix, as of an optimizer that makes its updates orthogonal: no activation, no norm of a layer.
 ARITHMETIC, LEAST_ARITHMETIC = frozenset(["aten::add", "aten::sub", "aten::mul", "aten::div", "aten::rsub"]), 2
 ALGEBRA = OF_ELEMENTS | ARITHMETIC | VIEW_OPS | frozenset(["aten::linalg_vector_norm", "aten::norm", "aten::eye"])
+SOLVES = ("aten::linalg_inv", "aten::linalg_solve", "aten::linalg_cholesky", "aten::cholesky", "aten::inverse")
 OF_MODELS = frozenset(["aten::linear", "aten::matmul", "aten::conv1d", "aten::conv2d", "aten::conv3d", *GEMM_OPS])
 
 
@@ -55,8 +56,8 @@ OF_MODELS = frozenset(["aten::linear", "aten::matmul", "aten::conv1d", "aten::co
     "a pattern that repeats on the CPU's lane: mul, add, copy_, mul, add, copy_",
     "A Python loop goes over a list of tensors, for example for averaged weights (EMA), clipping or a hand-written optimizer. "
     "Each tensor gets its own launches.",
-    "Update all tensors in a few calls: torch._foreach_lerp_, _foreach_mul_ and _foreach_add_ take lists "
-    "(torch.optim.swa_utils.AveragedModel uses them).",
+    "Update all tensors in a few calls: torch._foreach_lerp_, _foreach_mul_ and _foreach_add_ take lists. The optimizers of "
+    "torch.optim use them (foreach=True), and so does torch.optim.swa_utils.AveragedModel.",
 )
 def _loop_over_tensors(trace: Trace, facts: Facts) -> Seen | None:
     found = [one for one in loops(trace) if one.rounds >= LEAST_LOOP and all(map(POINTWISE.match, one.ops))]
@@ -298,9 +299,11 @@ def _are_short(ops: Rows) -> bool:
 def _is_of_layers(trace: Trace, loop: Candidate) -> bool:
     """Return whether a round may be a layer of a model; not one that takes, by its shape, an element out of a tensor which has
     one for each round (what is multiplied with it may be the layers', and it the weights), or that takes an element and
-    multiplies a matrix with a vector alone, or that does nothing but algebra with matrices.
+    multiplies a matrix with a vector alone, or that does nothing but algebra with matrices, or that solves or inverts one.
     """
     layers = MODELS.intersection(loop.ops)
+    if any(op.startswith(SOLVES) for op in loop.ops):
+        return False
     if not layers - OF_ELEMENTS and set(loop.ops) <= ALGEBRA and len(ARITHMETIC.intersection(loop.ops)) >= LEAST_ARITHMETIC:
         return False
     if not layers or "aten::select" not in loop.ops or layers - OF_ELEMENTS:

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import numpy as np
-from trace_reader.analysis.replay.edits import ONCE, Edit, Edited, Effect, all_of, dropped, scaled, unlaunched
+from trace_reader.analysis.replay.edits import ONCE, UNSURE, Edit, Edited, Effect, all_of, dropped, scaled, unlaunched
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.memory_facts import curves
 from trace_reader.analysis.trace.time_by_place import is_numbered
@@ -38,6 +38,12 @@ CONVERSIONS = 0.05  # of the path, or of the GPU's time
 NORMS = re.compile(r"batch_norm|bn_(?:fw|bw)")
 LEFT_OF_NORMS = 0.25  # of their time, at best, where channels stand last
 LAYOUTS = re.compile(r"nchwToNhwc|nhwcToNchw")
+OTHER_LAYOUTS = {
+    "aten::conv1d": "Try nn.Conv2d with kernels of one row, on inputs with one row more (unsqueeze(2)), in channels_last, which "
+    "does not exist for sequences (conv1d). Time both.",
+    "aten::conv2d": "",
+    "aten::conv3d": "Keep model and volumes in channels_last_3d: .to(memory_format=torch.channels_last_3d). Time both.",
+}
 LAYOUT_TIME = 0.02  # of the GPU's time
 RECOMPUTED = 0.02  # of the GPU's time
 BACKWARD = "autograd::engine::evaluate_function"
@@ -222,7 +228,12 @@ def _layout_copies(trace: Trace, facts: Facts) -> Seen | None:
     norms = trace.linked.where(trace.linked.is_named(lambda name: NORMS.search(name) is not None))
     gone = scaled(rows, 0.0)
     seen = f"{words}: {about(rows.total_us / trace.linked.total_us)} of GPU time"
-    return Seen(seen, rows, effect=Effect(all_of(gone, scaled(norms, LEFT_OF_NORMS)), gone))
+    # By what most of the time of convolutions is: channels_last is a layout of images alone.
+    most = max(OTHER_LAYOUTS, key=lambda name: (trace.launched_in(named(trace.ops, name)).total_us, name == "aten::conv2d"))
+    effect = Effect(all_of(gone, scaled(norms, LEFT_OF_NORMS)), gone)
+    if most == "aten::conv1d":
+        effect = Effect(effect.most, kind=UNSURE)
+    return Seen(seen, rows, OTHER_LAYOUTS[most], effect=effect)
 
 
 @finding(
@@ -366,8 +377,10 @@ def _recomputation(trace: Trace, facts: Facts) -> Seen | None:
         work, all_us, of_what = again, trace.steps.total_us, "the steps' time"
     if not len(work) or work.total_us < RECOMPUTED * all_us:
         return None
-    named_ops = listed(f"{len(rows)} x {name}" for name, rows in sorted(again.by_name(), key=lambda item: -len(item[1])))
-    seen = f"in the backward pass: {named_ops}; {about(work.total_us / all_us)} of {of_what}"
+    often, steps = sorted(again.by_name(), key=lambda item: -len(item[1])), max(len(facts.steps), 1)
+    named_ops = listed(f"{len(rows) / steps:.3g} x {name}" for name, rows in often)
+    where = "in the backward pass of each step" if len(facts.steps) > 1 else "in the backward pass"
+    seen = f"{where}: {named_ops}; {about(work.total_us / all_us)} of {of_what}"
     node = innermost(trace.slices, trace.parent, again.at, in_backward)
     if kept := _kept_less(trace, again, node):
         seen += f"; else about {human_bytes(kept)} more would be kept for the backward pass"

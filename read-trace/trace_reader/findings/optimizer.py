@@ -156,7 +156,7 @@ def _gradients_nobody_uses(trace: Trace, facts: Facts) -> Seen | None:
     both = Rows(slices, np.sort(np.concatenate([every.at, trace.launched_in(every).at])))
     share = facts.critical_path.explained_us(both) / facts.critical_path.window_us
     gradients = f"the gradients of {len(nodes) / n:.0f} parameters are computed in a step"
-    pieces = f"; of their {made:.0f} pieces of at most 65,536 numbers" if has_shapes else ", of which"
+    pieces = f"; in pieces of at most 65,536 numbers these are {made:.0f}, of which" if has_shapes else ", of which"
     seen = (
         f"{gradients}{pieces} the optimizer uses {used:.0f} at most; the backward pass is {about(share)} of {denominator(facts)}"
     )

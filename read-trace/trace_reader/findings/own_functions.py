@@ -10,8 +10,9 @@ import numpy as np
 from trace_reader.analysis.replay.edits import REPLACED, Effect, dropped
 from trace_reader.analysis.replay.place import FUNCTION, MODULE
 from trace_reader.analysis.replay.places import ALL_OF_A_STEP, Candidate, cpu_us_of, functions, library_calls, lies_in
+from trace_reader.analysis.replay.plain_run import CPU_PRICES, PRICES
 from trace_reader.analysis.trace.facts import OF_THE_CPU, Facts
-from trace_reader.findings.registry import Seen, finding
+from trace_reader.findings.registry import Seen, finding, ops_that_launch
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import EVALUATE, Trace
@@ -43,6 +44,7 @@ _FRAMES = re.compile(
 _ENTRIES = tomllib.loads(Path(__file__).with_name("library_calls.toml").read_text("utf-8"))["library"]
 _WORDS = tuple((re.compile(entry["called"]), entry["next"]) for entry in _ENTRIES)
 MOST_NAMES = 3  # functions of one file
+THE_PROFILERS = 0.75  # of a function's time, by the price of the functions in it: then it is not known what it takes itself
 
 
 def own_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
@@ -58,6 +60,7 @@ def own_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
     products = Rows(trace.slices, outermost(trace.slices, products.at))
     found: list[tuple[float, Candidate]] = []
     every = list(functions(trace, stacks))
+    launching = ops_that_launch(trace, "")
     modules = [one.spans for one in every if one.kind == MODULE]
     models = _together(trace, modules) if modules else None
     for one in every:
@@ -65,6 +68,9 @@ def own_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
         if not LEAST_SHARE <= share < ALL_OF_A_STEP or _inside_us(products, one.spans) >= MODELS_WORK * share * whole_us:
             continue
         if models is not None and one.name.endswith(": forward") and _is_most_of(models, one.spans):
+            continue
+        launching_us = _inside_us(launching, one.spans) if models is not None and lies_in(one.spans, models) else 0.0
+        if launching_us >= MODELS_WORK * share * whole_us:
             continue
         if not _is_all_of_a_step(steps, one.spans):
             found.append((share, one))
@@ -139,6 +145,10 @@ def _effect(trace: Trace, steps: Rows, spans: Rows) -> dict[str, Any]:
     """Return what is left without these spans, where they are known of all steps."""
     if len(steps) < len(trace.steps):
         return {"no_effect": f"its functions are known of {len(steps)} of {len(trace.steps)} steps alone"}
+    starts_ns, ends_ns = merged(spans.start_ns, spans.end_ns)
+    functions = int((np.searchsorted(trace.functions_ns, ends_ns) - np.searchsorted(trace.functions_ns, starts_ns)).sum())
+    if functions * (PRICES if len(trace.work) else CPU_PRICES).function_us > THE_PROFILERS * spans.total_us:
+        return {"no_effect": "the profiler may take most of its time for the short functions of Python in it"}
     return {"effect": Effect(dropped(spans), kind=REPLACED)}
 
 
@@ -190,10 +200,12 @@ def _together(trace: Trace, parts: list[Rows]) -> Rows:
 
 
 def _is_all_of_a_step(steps: Rows, spans: Rows) -> bool:
-    """Return whether these calls are all of half of the steps or more: they are the steps' own function, though others of its
-    calls began before the recording.
+    """Return whether these calls are all of half of the steps or more, or each takes as long as a step, which begins elsewhere:
+    they are the steps' own function, though others of its calls began before the recording.
     """
     steps = steps.where(steps.end_ns > steps.start_ns)
+    if len(spans) <= len(steps) and spans.total_us * len(steps) >= ALL_OF_A_STEP * steps.total_us * len(spans):
+        return True
     inside = np.zeros(len(steps))
     for _, one in spans.by(spans.track):
         inside = np.maximum(inside, each_within_ns(steps.start_ns, steps.end_ns, merged(one.start_ns, one.end_ns)))

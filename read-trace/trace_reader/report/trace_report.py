@@ -183,7 +183,7 @@ def finding_item(finding: Finding, name: str = "", number: int = 0) -> Item:
         told = f" (takes {about(finding.share)})"
     title = f"{name}: {finding.slug}{told}" if name else f"{finding.slug}{told}"
     symptom = PATTERNS[finding.slug].symptom
-    noticed = f"{symptom[:1].upper()}{symptom[1:]}"
+    noticed = symptom if "::" in symptom.split()[0] else f"{symptom[:1].upper()}{symptom[1:]}"
     return Item(title, finding.seen, finding.means, f"{finding.next}{_saves(finding)}", finding.slug, number, title=noticed)
 
 

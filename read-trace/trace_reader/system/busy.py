@@ -25,8 +25,10 @@ class Others:
     def __init__(self) -> None:
         self._before, self._began_s = processes(), time.monotonic()
 
-    def busy(self) -> str:
-        """Return which of them used how many cores since then, the most first, in words; empty: none is known to."""
+    def busy(self, least: float = WORTH_A_WORD) -> str:
+        """Return which of them used how many cores since then (so many at least), the most first, in words; empty: none is known
+        to.
+        """
         elapsed_s = max(time.monotonic() - self._began_s, 1e-9)
         now = processes()
         cores: dict[str, float] = {}
@@ -34,7 +36,7 @@ class Others:
             if not _is_own(pid, now):
                 before_s = self._before[pid].cpu_s if pid in self._before else 0.0
                 cores[used.name] = cores.get(used.name, 0.0) + (used.cpu_s - before_s) / elapsed_s
-        worth = sorted((-n, name) for name, n in cores.items() if n >= WORTH_A_WORD)
+        worth = sorted((-n, name) for name, n in cores.items() if n >= least)
         return ", ".join(f"{name} ({-n:.1f} cores)" for n, name in worth)
 
 

@@ -263,7 +263,7 @@ def _turned(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _loop_name(names: tuple[str, ...]) -> str:
-    counts = Counter(name.removeprefix(EVALUATE) for name in names).most_common()
+    counts = Counter(name.removeprefix(EVALUATE).removeprefix(": ") for name in names).most_common()
     listed = ", ".join(name if n == 1 else f"{n} x {name}" for name, n in counts[:3])
     return listed + (f" and {len(counts) - 3} more" if len(counts) > 3 else "")
 
@@ -271,16 +271,19 @@ def _loop_name(names: tuple[str, ...]) -> str:
 def repetitions(tokens: np.ndarray) -> list[tuple[int, int, int]]:
     """Return where the same run of tokens stands several times in a row: its first place, its length, and how many times; none in
     another. Takes linear time: the lengths that are tried are the most frequent distances from a token to its next like, and to
-    the one behind that (a round can have a token twice).
+    the one behind that (a round can have a token twice), and those that are most of a token's own (it can have one many times).
     """
     n = len(tokens)
     order = np.argsort(tokens, kind="stable")
-    periods = list[int]()
-    for behind in range(1, MOST_IN_A_ROUND + 1):
+    calls, periods, frequent = np.bincount(tokens)[tokens[order]], list[int](), frozenset[int]()
+    for behind, weights in (*((k, None) for k in range(1, MOST_IN_A_ROUND + 1)), (1, 1 / calls[1:])):
         same = tokens[order[behind:]] == tokens[order[:-behind]]
-        distances = np.bincount((order[behind:] - order[:-behind])[same], minlength=1)[: LONGEST_ROUND + 1]
-        often = np.argsort(-distances, kind="stable")[:MOST_PERIODS].tolist()
+        apart = (order[behind:] - order[:-behind])[same]
+        distances = np.bincount(apart, minlength=1)[: LONGEST_ROUND + 1]
+        rank = distances if weights is None else np.bincount(apart, weights[same], minlength=1)[: LONGEST_ROUND + 1]
+        often = np.argsort(-rank, kind="stable")[:MOST_PERIODS].tolist()
         periods += [p for p in often if distances[p] >= LEAST_ROUNDS - 1 and p not in periods]
+        frequent = frozenset(periods) if weights is None else frequent
     found: list[tuple[int, int, int]] = []
     taken = np.zeros(n, bool)
     runs = []
@@ -290,8 +293,9 @@ def repetitions(tokens: np.ndarray) -> list[tuple[int, int, int]]:
         for first, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
             rounds = (end - first) // period + 1
             if rounds >= LEAST_ROUNDS:
-                runs.append((rounds * period, -period, first, rounds))
-    for length, period, first, rounds in sorted(runs, reverse=True):  # the longest first; of equally long ones the shortest round
+                runs.append((period in frequent, rounds * period, -period, first, rounds))
+    # Those of frequent lengths first, then the longest; of equally long ones that with the shortest round.
+    for _, length, period, first, rounds in sorted(runs, reverse=True):
         if not taken[first : first + length].any():
             taken[first : first + length] = True
             found.append((first, -period, rounds))

@@ -1,0 +1,130 @@
+"""Layers that run without a gradient in the steps of a training."""
+
+from collections.abc import Collection
+
+import msgspec
+import numpy as np
+from trace_reader.analysis.replay.edits import REPLACED, Effect, dropped
+from trace_reader.analysis.trace.facts import Facts
+from trace_reader.analysis.trace.op_cost import shapes_of
+from trace_reader.findings.registry import Seen, finding, lies_inside, named, seen_with_time
+from trace_reader.link.trace import EVALUATE, Trace
+from trace_reader.model.rows import Rows, among, once
+
+LAYERS = frozenset(f"aten::{name}" for name in ("linear", "conv1d", "conv2d", "conv3d"))
+LEAST_LAYERS, MOST_LAYERS = 2, 0.6  # shapes of weights, and which share of them
+
+Weight = tuple[int, ...] | None  # its shape; None: not known
+
+
+@finding(
+    "forward-without-gradient",
+    "in training, layers run again without a backward pass",
+    "aten::linear or a convolution without a node in the backward pass, with weights of the same shapes as others that have one",
+    "In the steps of a training, layers with the shapes of most of those that are trained run without a gradient. It may be a "
+    "validation, a copy of the model (a moving average, an old policy, a target network), a metric that runs the model again, or "
+    "frozen layers ahead of those that are trained.",
+    "If it is a validation: run it every so many steps. If its weights and data stay the same for several steps: keep its "
+    "result. If it is for a metric: take the outputs of the training's own pass.",
+    source="https://docs.pytorch.org/docs/stable/generated/torch.no_grad.html",
+)
+def _forward_without_gradient(trace: Trace, facts: Facts) -> Seen | None:
+    """By shapes: of the weights of differentiated layers, most are also those of layers without a node. What stands between two
+    such layers goes with them. A gain is told where each step ends with such a run, and does not begin with one: what a trained
+    layer takes is computed before it.
+    """
+    layers = _layers(trace)
+    if not facts.steps or len(layers.trained) < LEAST_LAYERS:
+        return None
+    if len(layers.trained & layers.alone) < MOST_LAYERS * len(layers.trained):
+        return None
+    again, calls, are_behind = _runs(trace, layers, ~layers.has_node & layers.of(layers.trained))
+    steps = len(facts.steps)
+    words = f"{calls / steps:.3g} of {len(layers.ops) / steps:.3g} layers per step run without a gradient, with the same shapes"
+    seen = seen_with_time(trace, facts, again, words, Effect(dropped(again), kind=REPLACED))
+    if seen is None or all(are_behind):
+        return seen
+    return msgspec.structs.replace(seen, effect=None, no_effect="trained layers may take what they compute")
+
+
+@finding(
+    "frozen-layers-run-again",
+    "in training, layers of another shape than the trained ones run without a backward pass",
+    "aten::linear or a convolution without a node in the backward pass",
+    "In the steps of a training, layers that are not trained run, as those of a frozen encoder or trunk, or of a teacher.",
+    "If their inputs come again, as in each epoch of the same data without random changes (augmentation): compute their outputs "
+    "once, ahead of the training, keep them, and train on these features. If not, run them in 16 bits, in inference mode.",
+    source="https://docs.pytorch.org/tutorials/beginner/transfer_learning_tutorial.html",
+)
+def _frozen_layers(trace: Trace, facts: Facts) -> Seen | None:
+    """By shapes: few of the layers without a node have the weights of trained ones. Silent where layers run in the backward pass:
+    a checkpointed forward pass has no nodes, either.
+    """
+    layers = _layers(trace)
+    if not facts.steps or not layers.trained or len(layers.alone) < LEAST_LAYERS or layers.run_backward:
+        return None
+    if len(layers.trained & layers.alone) >= MOST_LAYERS * len(layers.trained):
+        return None
+    is_frozen = ~layers.has_node & ~layers.of(layers.trained) & ~layers.of({None})
+    runs, calls, _ = _runs(trace, layers, is_frozen)
+    steps = len(facts.steps)
+    words = f"{calls / steps:.3g} of {len(layers.ops) / steps:.3g} layers per step run without a gradient, of other shapes"
+    return seen_with_time(trace, facts, runs, words, Effect(dropped(runs), kind=REPLACED))
+
+
+class _Layers(msgspec.Struct, frozen=True):
+    """The layers of a training: the `ops`, for each its weight's shape, if known, and whether it `has_node`. `trained`, `alone`:
+    the shapes of those that have one and of the others. `run_backward`: whether one runs in the backward pass.
+    """
+
+    ops: Rows
+    weights: list[Weight]
+    has_node: np.ndarray
+    trained: frozenset[Weight]
+    alone: frozenset[Weight]
+    run_backward: bool
+
+    def of(self, shapes: Collection[Weight]) -> np.ndarray:
+        """For each layer, whether its weight has one of these shapes."""
+        return np.array([shape in shapes for shape in self.weights], bool)
+
+
+def _layers(trace: Trace) -> _Layers:
+    ops = trace.outer_ops.where(trace.outer_ops.is_named(LAYERS.__contains__) & trace.has_backward)
+    has_node = _hold(ops, np.sort(trace.nodes.made_by[trace.nodes.made_by >= 0]))
+    weights = [next(iter(shapes_of(trace.slices, row)[1:]), None) for row in ops.at.tolist()]
+    trained, alone = (
+        frozenset(shape for shape, is_one in zip(weights, mask, strict=True) if shape and is_one)
+        for mask in (has_node, ~has_node)
+    )
+    run_backward = bool(lies_inside(trace, named(trace.ops, *LAYERS), f"^{EVALUATE}").any()) if len(ops) else False
+    return _Layers(ops, weights, has_node, trained, alone, run_backward)
+
+
+def _runs(trace: Trace, layers: _Layers, is_one: np.ndarray) -> tuple[Rows, int, list[bool]]:
+    """Return runs of some of the layers, each from the first to the last one before another layer, a backward pass or an
+    optimizer, with the ops between them; how many layers these are; and for each step and thread, whether it ends with such a
+    run, and does not begin with one.
+    """
+    ops = trace.outer_ops
+    spans, calls, are_behind = [np.zeros(0, np.int64)], 0, list[bool]()
+    ends_a_run = ops.is_named(lambda name: name.startswith(EVALUATE)) | lies_inside(trace, ops, "^Optimizer")
+    for _, one in ops.by(trace.step_at(ops.start_ns), ops.track):
+        is_layer, is_wanted = among(one.at, layers.ops.at), among(one.at, layers.ops.at[is_one])
+        of_run = np.cumsum((is_layer & ~is_wanted) | ends_a_run[np.searchsorted(ops.at, one.at)])
+        if (order := is_wanted[is_layer]).any():
+            are_behind.append(bool(order[-1] and not order[0]))
+        for number in once(of_run[is_wanted]).tolist():
+            places = np.flatnonzero(is_wanted & (of_run == number))
+            spans.append(one.at[places[0] : places[-1] + 1])
+            calls += len(places)
+    return Rows(trace.slices, np.sort(np.concatenate(spans))), calls, are_behind
+
+
+def _hold(ops: Rows, rows: np.ndarray) -> np.ndarray:
+    """For each op (none in another), whether one of these rows is it, or lies in it on its thread."""
+    slices, found = ops.slices, np.zeros(len(ops), bool)
+    for (track,), one in ops.by(ops.track):
+        starts_ns = np.sort(slices.start_ns[rows[slices.track[rows] == track]])
+        found[np.searchsorted(ops.at, one.at)] = np.searchsorted(starts_ns, one.end_ns) > np.searchsorted(starts_ns, one.start_ns)
+    return found
