@@ -1408,7 +1408,7 @@ def test_a_function_whose_time_the_profiler_may_take_has_no_gain(tmp_path):
     """By the price of a function of Python without a GPU, 0.4 us each: of 300 us, those inside may take 280."""
     lib = "somewhere/lib/python3.12"
     for inside, because in ((700, "the profiler may take most of its time for the short functions of Python in it"), (100, None)):
-        frames = [(f"{lib}/statistics.py(9): mean", 20, 300)]
+        frames = [(f"{lib}/statistics.py(9): mean", 20.0, 300.0)]
         frames += [(f"{lib}/b.py(1): f", 21 + n * 0.4, 0.1) for n in range(inside)]
         facts = read(write(tmp_path / "t.json", *python_step(*frames)))
         (one,) = [f for f in facts.findings if f.slug == "library-function"]
