@@ -50,7 +50,7 @@ def gains(tmp_path):
 
 
 def shaped(name, ts, dur, *dims):
-    kinds = {"Input type": ["float"] * len(dims), "Concrete Inputs": [""] * len(dims)}
+    kinds = {"Input type": ["c10::BFloat16"] * len(dims), "Concrete Inputs": [""] * len(dims)}
     return op(name, ts, dur, **{"Input Dims": list(dims), **kinds})
 
 

@@ -68,6 +68,7 @@ def test_a_loop_is_a_place_with_what_one_round_leaves(tmp_path):
         ("aabbaabbaabbaabb", [(0, 4, 4)]),
         # Each token but one stands at many distances from its next like; that one's are all the length of a round.
         (5 * "abcacbbacabcbcaabcbacbbcacbabcacbcabacbx", [(0, 40, 5)]),
+        (5 * "dededededcabcacbbacabcbcaabcbacbbcacbabcacbcabacbx", [(50 * n, 2, 4) for n in range(5)]),  # a loop in each round
     ],
 )
 def test_runs_that_repeat(tokens, found):

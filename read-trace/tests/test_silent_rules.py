@@ -68,6 +68,16 @@ def test_nor_is_one_that_takes_as_long_as_a_step_and_begins_elsewhere(tmp_path):
         assert bool([one for one in reading.facts.findings if one.slug == "own-function"]) is told
 
 
+def test_one_that_takes_most_of_the_longest_step_is_told(tmp_path):
+    """A validation in the last of four steps, longer than the others."""
+    events = [step(k, k * PERIOD, PERIOD) for k in range(3)] + [step(3, 3000, 5000)]
+    events += [op("aten::add", at, 50) for at in (100, 1100, 2100, 7500)] + [python("train.py(30): validate", 3100, 3900)]
+    path = write(tmp_path / "t.json", *events)
+    reading = with_lines(examine(load(path)), load(path, stacks=True))
+    (found,) = [one.seen for one in reading.facts.findings if one.slug == "own-function"]
+    assert found.startswith("train.py(30): validate, ")
+
+
 def test_a_function_that_is_known_of_some_steps_alone_is_counted_in_these(tmp_path):
     """As where another recording with stacks does the same in two of three steps."""
     events = [one for k in range(3) for one in (step(k, k * PERIOD, PERIOD), op("aten::add", k * PERIOD + 700, 200),

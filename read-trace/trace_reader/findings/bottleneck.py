@@ -50,7 +50,6 @@ from trace_reader.units import about, count, us
 MIN_SHARE_OF_PATH = 0.05  # of the path
 SHARE_TO_NAME = 0.5  # of the CPU's part of the path
 LEFT_OF_COMPUTING = 0.2  # of its time, that launching it on the GPU may take
-LEFT_OF_FETCHED = 0.25  # of the time in which a tensor is copied to the host, where the result of a reduction may be copied
 REDUCES = frozenset(f"aten::{name}" for name in ("argmax", "argmin", "max", "min", "amax", "amin", "sum", "mean", "topk", "norm",
                                                  "any", "all", "count_nonzero", "logsumexp", "std", "var"))  # fmt: skip
 PICKS = frozenset(f"aten::{name}" for name in ("index", "index_select", "embedding", "gather", "take"))
@@ -196,14 +195,13 @@ def _compute_on_the_cpu(trace: Trace, facts: Facts) -> Seen | None:
     waits = trace.waits.where(trace.waits.reason == Reason.COPY)
     picked = _picked(trace, ops)  # what lies on the GPU needs no copy at all
     most = [dropped(ops), skipped(freed), scaled(sent, LEFT_OF_SENT), without_waits(waits), with_what_is_freed(trace, picked)]
-    least, also = [dropped(ops, left_of_cpu=LEFT_OF_COMPUTING)], ""
+    least, also = dropped(ops, left_of_cpu=LEFT_OF_COMPUTING), ""
     fetched, may_be = _fetched(trace, ops)
     most.append(dropped(may_be))
     if len(fetched):
         work = trace.launched_in(fetched)
-        also = f"; what they reduce was copied to the host for them, {us(work.total_us / len(trace.steps))} of copying per step"
-        least.append(dropped(fetched, LEFT_OF_FETCHED, LEFT_OF_FETCHED))
-    effect = Effect(all_of(*most), all_of(*least), REPLACED)
+        also = f"; what they reduce may be copied to the host for them alone, {us(work.total_us / len(trace.steps))} per step"
+    effect = Effect(all_of(*most), least, REPLACED)
     return Seen(f"{told}: {about(share)} of the critical path{also}", ops, share=share, effect=effect)
 
 
@@ -292,7 +290,7 @@ def _begin_behind_waits(trace: Trace, gaps: Union) -> bool:
     "Between these two ops, torch.tensor converts a Python list number by number.",
     "If its values stay the same, make the tensor once, and keep it (register_buffer). If not, make one numpy array first: "
     "torch.from_numpy(numpy.stack(...)) or numpy.asarray(...) copies whole arrays. Or keep tensors instead of lists, and join "
-    "them with torch.stack().",
+    "them with torch.stack(). Given a dtype, torch.tensor need not look at each number's type first.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.tensor.html",
 )
 def _tensor_of_a_list(trace: Trace, facts: Facts) -> Seen | None:
@@ -314,9 +312,10 @@ def _tensor_of_a_list(trace: Trace, facts: Facts) -> Seen | None:
     also = gaps[0][making], gaps[1][making]
     if len(also[0]):
         making_us = int((also[1] - also[0]).sum()) / 1000 / max(len(facts.steps) - facts.steps_left_out, 1)
-        seen += f"; {us(making_us)} of a step in gaps right before them, in which the lists may be made"
-    both = merged(*(np.sort(np.concatenate(edges)) for edges in zip(found, also, strict=True)))  # none in another
-    return Seen(seen, around, share=share, effect=Effect(skipped(both), kind=REPLACED), gaps=found)
+        seen += f"; {us(making_us)} of a step right before, in which torch.tensor finds the list's type, and the list may be made"
+    # To find the type takes as long as the conversion, at most.
+    left = 1 - min(float((found[1] - found[0]).sum()) / max(float((also[1] - also[0]).sum()), 1.0), 1.0)
+    return Seen(seen, around, share=share, effect=Effect(all_of(skipped(found), skipped(also, left)), kind=REPLACED), gaps=found)
 
 
 def _gaps_in_path(trace: Trace, facts: Facts, gaps: Union) -> tuple[str, float, Union] | None:

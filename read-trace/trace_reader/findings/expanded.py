@@ -1,28 +1,54 @@
 """Views that repeat a tensor, written to memory all the same."""
 
 import math
+from typing import Any
 
 import msgspec
 import numpy as np
 from trace_reader.analysis.replay.edits import GONE, Effect, all_of, scaled
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.analysis.trace.op_cost import shapes_of
+from trace_reader.analysis.trace.op_cost import inputs_of, shapes_of, tensors_known
 from trace_reader.findings.groups import Groups, and_more, the_longest
 from trace_reader.findings.registry import Seen, a_step, finding, partly_dropped, seen_with_time
 from trace_reader.link.nesting import itself_or_innermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, among, once
+from trace_reader.names.op_names import GEMM_OPS, VIEW_OPS
 from trace_reader.units import by_dimensions
 
 EXPANDS = frozenset(["aten::expand", "aten::expand_as", "aten::broadcast_to"])
 COPIES = frozenset(["aten::reshape", "aten::flatten", "aten::contiguous", "aten::clone"])
 ATTENTION = "aten::scaled_dot_product_attention"
-SOON = 12  # ops, views among them: the values' copy, and views of the queries, stand between the keys' copy and attention
+PRODUCTS = frozenset([*GEMM_OPS, "aten::matmul", "aten::einsum"])  # which write such a view themselves
+NEED_IT = frozenset(f"aten::{name}" for name in ("conv1d", "conv2d", "conv3d", "convolution", "index_put"))
+HALVES = frozenset(["c10::BFloat16", "c10::Half"])
+SOON = 16  # ops, views among them, up to the one that takes the copy
 FEW_QUERIES = 16  # per head: then attention takes as long as reading its keys and values
 FEWER_HEADS = (
     "Call scaled_dot_product_attention(..., enable_gqa=True), which takes fewer heads of keys and values than of queries, and "
     "leave out the expand and the copy."
 )
+OF_PRODUCTS = (
+    "A batched product writes such a view itself. If these are heads of keys or values, use scaled_dot_product_attention(..., "
+    "enable_gqa=True), or make the queries that share a head rows of one product."
+)
+
+
+class _Copy(msgspec.Struct, frozen=True):
+    """The copy of a view: its `row`, what is repeated, `whole` and `repeated` (shapes), and the `taker`: the op that takes it."""
+
+    row: int
+    whole: tuple[int, ...]
+    repeated: tuple[int, ...]
+    taker: int
+
+    @property
+    def words(self) -> str:
+        return f"{by_dimensions(self.whole)} to {by_dimensions(self.repeated)}"
+
+    @property
+    def times(self) -> int:
+        return math.prod(self.repeated) // math.prod(self.whole)
 
 
 @finding(
@@ -31,41 +57,80 @@ FEWER_HEADS = (
     "aten::expand, and right behind it aten::reshape, flatten, contiguous or clone with aten::copy_ inside",
     "An expanded view repeats a tensor without memory of its own. Copied, each repetition is written, and the next op reads them "
     "all.",
-    "Leave it a view where the next op broadcasts, as matrix products (matmul) and pointwise ops do: no reshape, flatten, "
-    "contiguous or clone behind expand.",
+    "Leave it a view where the next op broadcasts, as pointwise ops do: no reshape, flatten, contiguous or clone behind expand.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
 )
 def _expanded_then_copied(trace: Trace, facts: Facts) -> Seen | None:
     if not EXPANDS.intersection(trace.op_names) or not facts.steps:
         return None
-    groups, faster, takes_fewer = Groups(), [], False
-    copying = _that_copy(trace)
-    for _, every in trace.outer_ops.by(trace.outer_ops.track, trace.step_at(trace.outer_ops.start_ns)):
-        copies_it = among(every.at, copying) & np.append(False, every.is_named(EXPANDS.__contains__)[:-1])
-        written: dict[int, tuple[int, int]] = {}  # by place: the numbers that are written, and how many times each
-        for place in np.flatnonzero(copies_it).tolist():
-            view, copied = (shapes_of(trace.slices, int(row))[:1] for row in every.at[place - 1 : place + 1])
-            if not view or not copied or math.prod(copied[0]) < 2 * max(math.prod(view[0]), 1):
-                continue
-            written[place] = math.prod(copied[0]), math.prod(copied[0]) // math.prod(view[0])
-            words = f"{by_dimensions(view[0])} to {by_dimensions(copied[0])}"
-            groups.setdefault((words, 0.0), []).append(int(every.at[place]))
-        for place in np.flatnonzero(every.is_named(ATTENTION.__eq__)).tolist() if written else ():
-            queries, keys, *_ = [*shapes_of(trace.slices, int(every.at[place])), (), ()]
-            near = [written[at] for at in range(max(place - SOON, 0), place) if at in written]
-            times = [many for numbers, many in near if numbers == math.prod(keys)]
-            takes_fewer |= bool(times)
-            if times and len(queries) > 1 and queries[-2] <= FEW_QUERIES:
-                faster.append((int(every.at[place]), 1 / max(times)))
-    if not groups:
+    name_of = trace.slices.names
+    copies = [one for one in _copies(trace) if name_of[trace.slices.name[one.taker]] not in NEED_IT]
+    if not copies:
         return None
-    (words, _), copies = told = the_longest(trace, groups)
-    more = and_more(trace, groups, told[0])
-    seen = f"{a_step(len(groups[told[0]]), facts, 'tensor', 'tensors')} from {words}{more}"
-    least = partly_dropped(trace, copies)
-    read = [scaled(trace.launched_in(Rows(trace.slices, np.array([row]))), left) for row, left in faster]
-    found = seen_with_time(trace, facts, copies, seen, Effect(all_of(least, *read), least, GONE))
-    return msgspec.structs.replace(found, next=FEWER_HEADS) if found and takes_fewer else found
+    groups: Groups = {}
+    for one in copies:
+        groups.setdefault((one.words, 0.0), []).append(one.row)
+    (words, _), every = told = the_longest(trace, groups)
+    seen = f"{a_step(len(groups[told[0]]), facts, 'tensor', 'tensors')} from {words}{and_more(trace, groups, told[0])}"
+    takers = {name_of[trace.slices.name[one.taker]] for one in copies}
+    attends = [one for one in copies if _is_of_heads(trace, one)]
+    least = partly_dropped(trace, every)
+    read = [scaled(trace.launched_in(Rows(trace.slices, np.array([one.taker]))), 1 / one.times)
+            for one in attends if _queries(trace, one.taker) <= FEW_QUERIES]  # fmt: skip
+    found = seen_with_time(trace, facts, every, seen, Effect(all_of(least, *read), least, GONE))
+    if found is None or not takers & (PRODUCTS | {ATTENTION}):
+        return found
+    if len(attends) == len(copies):
+        types = {tensor.type for one in attends for tensor in tensors_known(trace.slices, one.taker)[:3]}
+        if types <= HALVES or not len(trace.work):
+            return msgspec.structs.replace(found, next=FEWER_HEADS)
+        return msgspec.structs.replace(found, next=f"{FEWER_HEADS} Time both: in float32 it can be slower.", effect=None)
+    return msgspec.structs.replace(found, next=OF_PRODUCTS, effect=None) if takers & PRODUCTS else found
+
+
+def _copies(trace: Trace) -> list[_Copy]:
+    """Return the copies of expanded views that one op takes soon, by the number of their elements, and none changes in place."""
+    found, copying = [], _that_copy(trace)
+    for _, every in trace.outer_ops.by(trace.outer_ops.track, trace.step_at(trace.outer_ops.start_ns)):
+        rows, is_view = every.at.tolist(), every.is_named(VIEW_OPS.__contains__)
+        copies_it = among(every.at, copying) & np.append(False, every.is_named(EXPANDS.__contains__)[:-1])
+        for place in np.flatnonzero(copies_it).tolist():
+            view, copied = (next(iter(shapes_of(trace.slices, row)), ()) for row in rows[place - 1 : place + 1])
+            if not _is_repeated(view, copied) or _has_memory(inputs_of(trace.slices, rows[place])):
+                continue
+            behind = (n for n in range(place + 1, min(place + 1 + SOON, len(rows))) if not is_view[n] and not copies_it[n])
+            numbers = math.prod(copied)
+            taker = next((rows[n] for n in behind if numbers in map(math.prod, shapes_of(trace.slices, rows[n]))), -1)
+            if taker >= 0 and not trace.slices.names[trace.slices.name[taker]].endswith("_"):
+                found.append(_Copy(rows[place], view, copied, taker))
+    return found
+
+
+def _is_repeated(view: tuple[int, ...], copied: tuple[int, ...]) -> bool:
+    """Return whether the second shape is the first one's with dimensions of 1 repeated, or with more of them in front."""
+    tail = copied[len(copied) - len(view) :]
+    fits = len(view) <= len(copied) and all(one in (1, other) for one, other in zip(view, tail, strict=True))
+    return fits and math.prod(copied) >= 2 * math.prod(view) > 0
+
+
+def _has_memory(inputs: Any) -> bool:
+    """Return whether an op's first input is known not to repeat its memory: its strides were recorded, and none is 0."""
+    strides = inputs.strides if inputs is not None else None
+    first = strides[0] if isinstance(strides, tuple) and strides else None
+    return isinstance(first, tuple) and bool(first) and 0 not in first
+
+
+def _is_of_heads(trace: Trace, one: _Copy) -> bool:
+    """Return whether attention takes keys or values whose heads are repeated, each for several of the queries' heads."""
+    if trace.slices.names[trace.slices.name[one.taker]] != ATTENTION or len(one.whole) != 5 or one.whole[2] != 1:
+        return False
+    queries = next(iter(shapes_of(trace.slices, one.taker)), ())
+    return len(queries) == 4 and one.whole[1] * one.repeated[2] == queries[1] > one.whole[1] == one.repeated[1]
+
+
+def _queries(trace: Trace, row: int) -> int:
+    """Return how many queries an attention has per head."""
+    return next(iter(shapes_of(trace.slices, row)), (0, 0))[-2]
 
 
 def _that_copy(trace: Trace) -> np.ndarray:

@@ -2,18 +2,23 @@
 
 import numpy as np
 from trace_reader.analysis.replay.edits import GONE, ONCE, UNSURE, Effect, dropped, without_loader
+from trace_reader.analysis.replay.places import by_shapes
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.findings.registry import LEAST_SHARE, Seen, a_step, finding, of_the_steps, ops_that_launch
 from trace_reader.findings.verdict import denominator
 from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
+from trace_reader.link.waits import PAGEABLE
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import Kind
 from trace_reader.names.range_names import is_loader
 from trace_reader.units import about, us
 
 MIN_SHARE_OF_PATH = 0.05  # of the path
-LEAST_COPIES = 8  # for one batch, beyond which each item is copied by itself
+LEAST_COPIES = 8  # of one shape, for one batch
+WHOLE_BATCH = (
+    "Let the dataset (__getitem__) return tensors of the CPU, and copy the whole batch in one call behind its collation."
+)
 ON_THE_GPU = (
     "A DataLoader loads in the program's own process, and works on the GPU there, which workers cannot share: let the dataset "
     "return tensors of the CPU, then set num_workers above 0."
@@ -34,9 +39,10 @@ def _input_bound(trace: Trace, facts: Facts) -> Seen | None:
     seen = f"waiting for the DataLoader takes {about(path.input_us / path.window_us)} of {denominator(facts)}"
     share = path.input_us / path.window_us
     waits = trace.annotations.where(trace.annotations.is_named(is_loader) & (trace.annotations.end_ns > path.start_ns))
-    alone = any(map(_loads_alone, waits.names))
+    waits_alone = waits.where(waits.is_named(_loads_alone))
+    alone = 2 * waits_alone.total_us > waits.total_us
     next = "Set num_workers above 0: a DataLoader loads in the program's own process." if alone else ""
-    if alone and len(trace.launched_in(waits)):
+    if alone and len(trace.launched_in(waits_alone)):
         next = ON_THE_GPU
     if not facts.has_gpu_work:
         workers = "Set num_workers above 0" if alone else "Use more workers (num_workers)"
@@ -48,16 +54,16 @@ def _input_bound(trace: Trace, facts: Facts) -> Seen | None:
     "copies-while-loading",
     "one small copy to the GPU behind the other, inside a DataLoader",
     "enumerate(DataLoader)...__next__ on the lane of the steps, and the copies that it launches",
-    "For each batch, the DataLoader makes many copies to the GPU in the program's own process, as a dataset does that copies "
-    "item by item.",
-    "Let the dataset (__getitem__) return tensors of the CPU, and copy the whole batch in one call behind its collation; from "
-    "pinned memory (pin_memory=True), with non_blocking=True.",
+    "For each batch, the DataLoader makes many copies of one shape to the GPU in the program's own process, as a dataset does "
+    "that copies item by item.",
+    f"{WHOLE_BATCH[:-1]}; from pinned memory (pin_memory=True), with non_blocking=True.",
     source="https://docs.pytorch.org/docs/stable/data.html",
 )
 def _copies_while_loading(trace: Trace, facts: Facts) -> Seen | None:
     path, copies = facts.critical_path, ops_that_launch(trace, "HtoD")
     load = innermost(trace.slices, trace.parent, copies.at, trace.slices.are_named(Kind.ANNOTATION, _loads_alone))
-    of_loads = [rows.at for (at,), rows in copies.by(load) if at >= 0 and len(rows) >= LEAST_COPIES]
+    alike = by_shapes(trace)[copies.detail]  # items are alike, and the parts of one batch are not
+    of_loads = [rows.at for (at, _), rows in copies.by(load, alike) if at >= 0 and len(rows) >= LEAST_COPIES]
     if path is None or not of_loads or not facts.steps:
         return None
     ops = Rows(trace.slices, np.sort(np.concatenate(of_loads)))
@@ -66,7 +72,8 @@ def _copies_while_loading(trace: Trace, facts: Facts) -> Seen | None:
         return None
     copied = f"{a_step(len(ops), facts, 'copy', 'copies')} to the GPU while the DataLoader loads"
     seen = f"{copied}, with {us(ops.total_us / len(facts.steps))} of CPU time per step"
-    return Seen(seen, ops, share=share, effect=Effect(dropped(again), kind=ONCE))
+    is_pinned = not trace.launched_in(ops).is_named(lambda name: PAGEABLE in name).any()
+    return Seen(seen, ops, WHOLE_BATCH if is_pinned else "", share, Effect(dropped(again), kind=ONCE))
 
 
 def _loads_alone(name: str) -> bool:

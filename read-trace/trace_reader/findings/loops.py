@@ -302,7 +302,7 @@ def _is_of_layers(trace: Trace, loop: Candidate) -> bool:
     multiplies a matrix with a vector alone, or that does nothing but algebra with matrices, or that solves or inverts one.
     """
     layers = MODELS.intersection(loop.ops)
-    if any(op.startswith(SOLVES) for op in loop.ops):
+    if not layers - OF_ELEMENTS and any(op.startswith(SOLVES) for op in loop.ops):
         return False
     if not layers - OF_ELEMENTS and set(loop.ops) <= ALGEBRA and len(ARITHMETIC.intersection(loop.ops)) >= LEAST_ARITHMETIC:
         return False

@@ -228,8 +228,9 @@ def _layout_copies(trace: Trace, facts: Facts) -> Seen | None:
     norms = trace.linked.where(trace.linked.is_named(lambda name: NORMS.search(name) is not None))
     gone = scaled(rows, 0.0)
     seen = f"{words}: {about(rows.total_us / trace.linked.total_us)} of GPU time"
-    # By what most of the time of convolutions is: channels_last is a layout of images alone.
-    most = max(OTHER_LAYOUTS, key=lambda name: (trace.launched_in(named(trace.ops, name)).total_us, name == "aten::conv2d"))
+    # By whose most of these kernels are: channels_last is a layout of images alone.
+    launched = {name: trace.launched_in(named(trace.ops, name)) for name in OTHER_LAYOUTS}
+    most = max(launched, key=lambda name: (rows.where(among(rows.at, launched[name].at)).total_us, name == "aten::conv2d"))
     effect = Effect(all_of(gone, scaled(norms, LEFT_OF_NORMS)), gone)
     if most == "aten::conv1d":
         effect = Effect(effect.most, kind=UNSURE)

@@ -72,7 +72,7 @@ def own_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
         launching_us = _inside_us(launching, one.spans) if models is not None and lies_in(one.spans, models) else 0.0
         if launching_us >= MODELS_WORK * share * whole_us:
             continue
-        if not _is_all_of_a_step(steps, one.spans):
+        if not _is_all_of_a_step(trace, steps, one.spans):
             found.append((share, one))
     work = int((among(trace.launched.step, trace.step_at(steps.start_ns))).sum())
     found = [(share, one) for share, one in found if not work or 2 * len(trace.launched_in(one.spans)) < work]  # not the model
@@ -199,12 +199,15 @@ def _together(trace: Trace, parts: list[Rows]) -> Rows:
     return Rows(parts[0].slices, at[places], track=track[places], start_ns=start_ns[places], end_ns=end_ns[places])
 
 
-def _is_all_of_a_step(steps: Rows, spans: Rows) -> bool:
-    """Return whether these calls are all of half of the steps or more, or each takes as long as a step, which begins elsewhere:
-    they are the steps' own function, though others of its calls began before the recording.
+def _is_all_of_a_step(trace: Trace, steps: Rows, spans: Rows) -> bool:
+    """Return whether these calls are all of half of the steps or more, or each takes as long as those of all steps that it goes
+    across: they are the steps' own function, though others of its calls began before the recording, or steps begin elsewhere.
     """
     steps = steps.where(steps.end_ns > steps.start_ns)
-    if len(spans) <= len(steps) and spans.total_us * len(steps) >= ALL_OF_A_STEP * steps.total_us * len(spans):
+    every = trace.steps
+    first, last = (np.searchsorted(every.start_ns, at_ns) - 1 for at_ns in (spans.start_ns + 1, spans.end_ns))
+    longest_us = np.maximum(every.duration_us[np.maximum(first, 0)], every.duration_us[last])
+    if bool(np.all((first < last) & (spans.duration_us >= ALL_OF_A_STEP * longest_us))):
         return True
     inside = np.zeros(len(steps))
     for _, one in spans.by(spans.track):

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.replay.edits import REPLACED, Effect, dropped
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.analysis.trace.op_cost import shapes_of
+from trace_reader.analysis.trace.op_cost import shapes_of, shapes_of_first
 from trace_reader.findings.registry import Seen, finding, lies_inside, named, seen_with_time
 from trace_reader.link.trace import EVALUATE, Trace
 from trace_reader.model.rows import Rows, among, once
@@ -22,8 +22,8 @@ Weight = tuple[int, ...] | None  # its shape; None: not known
     "in training, layers run again without a backward pass",
     "aten::linear or a convolution without a node in the backward pass, with weights of the same shapes as others that have one",
     "In the steps of a training, layers with the shapes of most of those that are trained run without a gradient. It may be a "
-    "validation, a copy of the model (a moving average, an old policy, a target network), a metric that runs the model again, or "
-    "frozen layers ahead of those that are trained.",
+    "validation, a rollout, a copy of the model (a moving average, an old policy, a target network), a metric that runs the "
+    "model again, or frozen layers ahead of those that are trained.",
     "If it is a validation: run it every so many steps. If its weights and data stay the same for several steps: keep its "
     "result. If it is for a metric: take the outputs of the training's own pass.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.no_grad.html",
@@ -51,7 +51,8 @@ def _forward_without_gradient(trace: Trace, facts: Facts) -> Seen | None:
     "frozen-layers-run-again",
     "in training, layers of another shape than the trained ones run without a backward pass",
     "aten::linear or a convolution without a node in the backward pass",
-    "In the steps of a training, layers that are not trained run, as those of a frozen encoder or trunk, or of a teacher.",
+    "In the recorded steps of a training, layers run that are not trained in these steps, as those of a frozen encoder or trunk, "
+    "or of a teacher.",
     "If their inputs come again, as in each epoch of the same data without random changes (augmentation): compute their outputs "
     "once, ahead of the training, keep them, and train on these features. If not, run them in 16 bits, in inference mode.",
     source="https://docs.pytorch.org/tutorials/beginner/transfer_learning_tutorial.html",
@@ -65,11 +66,27 @@ def _frozen_layers(trace: Trace, facts: Facts) -> Seen | None:
         return None
     if len(layers.trained & layers.alone) >= MOST_LAYERS * len(layers.trained):
         return None
+    if _changed_in_place(trace) & layers.alone:  # by hand, as a moving average is
+        return None
     is_frozen = ~layers.has_node & ~layers.of(layers.trained) & ~layers.of({None})
     runs, calls, _ = _runs(trace, layers, is_frozen)
     steps = len(facts.steps)
     words = f"{calls / steps:.3g} of {len(layers.ops) / steps:.3g} layers per step run without a gradient, of other shapes"
-    return seen_with_time(trace, facts, runs, words, Effect(dropped(runs), kind=REPLACED))
+    seen = seen_with_time(trace, facts, runs, words, Effect(dropped(runs), kind=REPLACED))
+    frozen, trained = layers.ops.where(is_frozen), layers.ops.where(layers.has_node)
+    step, first_ns = trace.step_at(frozen.start_ns), np.full(len(trace.steps) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first_ns, trace.step_at(trained.start_ns), trained.start_ns)
+    if seen is None or bool(np.all((frozen.start_ns < first_ns[step]) | (step < 0))):
+        return seen
+    return msgspec.structs.replace(seen, effect=None, no_effect="they may take what trained layers compute")
+
+
+def _changed_in_place(trace: Trace) -> frozenset[Weight]:
+    """Return the shapes of what ops change in place, outside of optimizers."""
+    ops = trace.outer_ops.where(trace.outer_ops.is_named(lambda name: name.endswith("_") and not name.endswith("__")))
+    ops = ops.where(~lies_inside(trace, ops, "^Optimizer"))
+    firsts = [rows.at[0] for _, rows in ops.by(ops.detail)]
+    return frozenset(shape for row in firsts for shape in shapes_of_first(trace.slices, int(row)))
 
 
 class _Layers(msgspec.Struct, frozen=True):
@@ -102,13 +119,14 @@ def _layers(trace: Trace) -> _Layers:
 
 
 def _runs(trace: Trace, layers: _Layers, is_one: np.ndarray) -> tuple[Rows, int, list[bool]]:
-    """Return runs of some of the layers, each from the first to the last one before another layer, a backward pass or an
-    optimizer, with the ops between them; how many layers these are; and for each step and thread, whether it ends with such a
-    run, and does not begin with one.
+    """Return runs of some of the layers, each from the first to the last one before another layer, an op that has a node, a
+    backward pass or an optimizer, with the ops between them; how many layers these are; and for each step and thread, whether it
+    ends with such a run, and does not begin with one.
     """
     ops = trace.outer_ops
     spans, calls, are_behind = [np.zeros(0, np.int64)], 0, list[bool]()
     ends_a_run = ops.is_named(lambda name: name.startswith(EVALUATE)) | lies_inside(trace, ops, "^Optimizer")
+    ends_a_run |= _hold(ops, np.sort(trace.nodes.made_by[trace.nodes.made_by >= 0]))  # what is differentiated
     for _, one in ops.by(trace.step_at(ops.start_ns), ops.track):
         is_layer, is_wanted = among(one.at, layers.ops.at), among(one.at, layers.ops.at[is_one])
         of_run = np.cumsum((is_layer & ~is_wanted) | ends_a_run[np.searchsorted(ops.at, one.at)])
