@@ -165,8 +165,8 @@ WHY = {
     "ballads_made_up": "more was saved than the sort takes: what follows works on fewer numbers, too; 0.06 to 0.32 since",
     "radio_plays_transcribed": "a function of the model was named; since then, the function that makes the filters",
     "heartbeats_of_hibernating_bears": "np.append stood third, behind the step's own function, with a gain of 0; named since",
-    "peptides_folded_by_sequence": "that the table could be made once was not said of tensors of lists; it is since, with the gain "
-    "of the conversion alone: whether the list is made in the gap before it, the trace does not say",
+    "peptides_folded_by_sequence": "that the table could be made once was not said of tensors of lists; it is since, with the "
+    "gain of the conversion alone: whether the list is made in the gap before it, the trace does not say",
     "mushrooms_from_a_forest_walk": "no rule knew frozen layers ahead of trained ones; one does since, 0.17 to 0.53",
     "parish_registers_searched": "a little less was saved than the loop takes",
     "juggled_balls_followed": "the loop was not found: most of its ops stand in a round several times; 0.17 to 0.50 since",
