@@ -247,7 +247,7 @@ def test_the_sample_in_the_readme_is_what_the_run_prints_but_for_the_machine_and
         return [numbers_out(line.partition("; ")[0] if line.startswith("verdict: ") else line) for line in lines]
 
     assert told(printed) == told(sample)
-    same = [line for line in sample if line.startswith(("peak", "ops", "guess", "  1"))]
+    same = [line for line in sample if line.startswith(("peak", "innermost ops", "guess", "  1"))]
     assert len(same) == 5 and set(same) <= set(printed)
 
 

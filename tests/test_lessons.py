@@ -74,7 +74,7 @@ def test_prints_device_run_artifacts_totals_and_the_next_step_and_nothing_else(r
         r"peak memory: 2\.5 KiB of tensors, of which 1\.5 KiB are inputs and weights\n"
         r"verdict: cpu-only: the trace holds no GPU event; \d+\S*% of the steps' time is .+\n"
         r"(without the profiler a step takes an estimated [\d.]+ [µm]s to [\d.]+ [µm]s, [\d.]+ [µm]s recorded\n)?"
-        r"ops per step: 2 \(aten::mm, aten::add\)\n"
+        r"innermost ops per step: 2 \(aten::mm, aten::add\)\n"
         rf"next: uv run read_trace\.py {path}\.json, or drag it into https://ui\.perfetto\.dev\n",
         run.out,
     )
@@ -160,7 +160,7 @@ def test_04_a_and_04_b_differ_in_one_line_and_the_docstring():
 def test_only_the_masking_out_of_place_copies(runs):
     assert not {"aten::masked_fill", "aten::clone"} & {e["name"] for e in runs["04_b"].result().trace().events}
     assert (
-        "\nops per step: 6 (2 x aten::bmm, aten::mul, aten::copy_, aten::masked_fill_, aten::_softmax)\n"
+        "\ninnermost ops per step: 6 (2 x aten::bmm, aten::mul, aten::copy_, aten::masked_fill_, aten::_softmax)\n"
         in runs["04_a"].result().out
     )
     assert "\nguess: 5 ops per step. Correct.\n" in runs["04_b"].result().out

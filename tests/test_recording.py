@@ -290,7 +290,7 @@ def test_a_block_is_recorded_with_its_steps(tmp_path, capfd):
         for one in steps([x] * 4):
             torch.mm(one, one)
     out = capfd.readouterr().out
-    assert "\nops per step: 1 (aten::mm)\n" in out
+    assert "\ninnermost ops per step: 1 (aten::mm)\n" in out
     facts = read(str(tmp_path / "new" / "block.json"))
     assert [step.name for step in facts.steps] == [f"ProfilerStep#{n}" for n in range(4)]
     assert facts.op_shapes[0].shapes == "2 of 32x32 fp32"

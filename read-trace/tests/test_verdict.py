@@ -115,7 +115,7 @@ def test_a_file_that_is_cut_off_before_its_first_gpu_event(tmp_path, capsys, eve
     assert "no-gpu-events" not in [found.slug for found in facts.findings]
     assert rows([facts])[0].kernels is None
     for flags, shown in {
-        (): "ops per step: 1 (aten::mm)",
+        (): "innermost ops per step: 1 (aten::mm)",
         ("--all",): "entry gap",
         ("--by", "annotation"): "calls     CPU",
         ("--by", "stack"): "The CPU's time in ops",

@@ -146,7 +146,7 @@ def work_per_step(facts: Facts, most: int = MOST_KINDS) -> str:
     alike = sum((one.work, one.memcpys, one.memsets) == (step.work, step.memcpys, step.memsets) for one in facts.steps)
     of_steps = f", in {alike} of {len(facts.steps)} steps" if alike < len(facts.steps) else ""
     if not facts.has_gpu_work:
-        return f"ops per step: {step.kernels_or_ops} ({listed}){of_steps}"
+        return f"innermost ops per step: {step.kernels_or_ops} ({listed}){of_steps}"
     if step.is_mixed and facts.has_gpu_work:
         return "kernels per step: unknown (several processes' are in the file)"
     if step.lacks_gpu_work:
