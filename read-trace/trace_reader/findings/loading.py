@@ -15,7 +15,7 @@ from trace_reader.names.range_names import is_loader
 from trace_reader.units import about, us
 
 MIN_SHARE_OF_PATH = 0.05  # of the path
-LEAST_COPIES = 8  # of one shape, for one batch
+LEAST_COPIES = 8  # for one batch, of one shape where shapes are known
 WHOLE_BATCH = (
     "Let the dataset (__getitem__) return tensors of the CPU, and copy the whole batch in one call behind its collation."
 )
@@ -54,8 +54,8 @@ def _input_bound(trace: Trace, facts: Facts) -> Seen | None:
     "copies-while-loading",
     "one small copy to the GPU behind the other, inside a DataLoader",
     "enumerate(DataLoader)...__next__ on the lane of the steps, and the copies that it launches",
-    "For each batch, the DataLoader makes many copies of one shape to the GPU in the program's own process, as a dataset does "
-    "that copies item by item.",
+    "For each batch, the DataLoader makes many copies to the GPU in the program's own process, as a dataset does that copies "
+    "item by item.",
     f"{WHOLE_BATCH[:-1]}; from pinned memory (pin_memory=True), with non_blocking=True.",
     source="https://docs.pytorch.org/docs/stable/data.html",
 )
