@@ -112,11 +112,15 @@ def table(rows: dict[str, dict[str, Any]]) -> list[str]:
     return lines
 
 
-def summary(found: dict[str, Any]) -> list[str]:
+def summary(found: dict[str, Any], has_names: bool) -> list[str]:
+    """Return the scores in words. `has_names`: whether it is known which findings name the changes."""
     some, told = found["some"], found["told"]
+    named = (
+        f"{found['named']} of {some}" if has_names else "not judged: the gains are those of the first finding with one (--names)"
+    )
     return [
         f"{found['pairs']} pairs, {some} of which save more than {SOME:.0%}:",
-        f"  named by the first {FIRST} findings   {found['named']} of {some}",
+        f"  named by the first {FIRST} findings   {named}",
         f"  a gain is told                 {told} of {some}",
         f"  measured inside (± {TOLERANCE})       {found['inside']} of {some}",
         f"  interval score                 {found['score']:.2f} (nothing told: 1), mean width {found['width']:.2f}",
@@ -148,7 +152,10 @@ def main() -> int:
     if not (args.folder / "pairs.json").exists():
         parser.error(f"{args.folder} has no pairs.json; --help says what it holds")
     rows = judged(args.folder, json.loads(args.names.read_text()) if args.names else {})
-    print("\n".join([*table(rows), "", *summary(scores(rows))]))
+    has_names = bool(args.names) or any(
+        pair.get("names") for pair in json.loads((args.folder / "pairs.json").read_text()).values()
+    )
+    print("\n".join([*table(rows), "", *summary(scores(rows), has_names)]))
     if args.keep:
         lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(one)}" for name, one in rows.items())
         write_all({HERE / f"{args.keep}.json": f"{{\n{lines}\n}}\n".encode()})

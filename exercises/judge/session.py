@@ -35,6 +35,7 @@ from trace_reader import (
     write_all,
 )
 from trace_reader.analysis.replay.what_if import Gain
+from trace_reader.analysis.trace.facts import Finding
 from trace_reader.link.nesting import outermost
 from trace_reader.model.rows import Rows
 from trace_reader.system.busy import Others
@@ -44,7 +45,7 @@ FAR = 1.5  # a factor between a guess of a gain and what was measured
 POLL_S = 0.3
 MOST_OPS = 5  # that are listed
 VARY = "note: the times vary a lot, probably because other programs are running: do not trust them"
-MUCH = 0.7  # of a core, that another program uses while one is recorded
+MUCH_OF_THE_CORES = 0.35  # that another program uses while one is recorded
 BUSY = 2  # how many times as long as the shortest round the longest is on a busy machine
 
 
@@ -87,7 +88,7 @@ class Session:
         print("recording the program as given ...", flush=True)
         others = Others()
         found = self.run(mine=False)
-        busy = others.busy(least=MUCH)
+        busy = others.busy(least_cores=MUCH_OF_THE_CORES * (os.cpu_count() or 1))
         facts = self.show()
         advice = self.advice(facts)
         rounds_us = found["means_us"]["given"]
@@ -517,12 +518,15 @@ def say_why_not(choice: Choice, guesses: Sequence[int], right: int, facts: Facts
         print(textwrap.fill(f"not {', nor '.join(options)}: {answer}", 100))
 
 
+def first_advice(facts: Facts) -> Finding | None:
+    """Return the first finding that is more than the verdict."""
+    return next((one for one in facts.findings if one.slug != facts.verdict and not one.is_worthless), None)
+
+
 def finding_line(facts: Facts) -> str:
-    """Return the first finding that is more than the verdict, with its advice; empty where there is none."""
-    for finding in facts.findings:
-        if finding.slug != facts.verdict and not finding.is_worthless:
-            return f"finding: {finding.slug}: {finding.seen}. {finding.next}"
-    return best_change(facts)
+    """Return that finding with its advice; empty where there is none."""
+    finding = first_advice(facts)
+    return f"finding: {finding.slug}: {finding.seen}. {finding.next}" if finding else best_change(facts)
 
 
 def times_as_fast(gain: Gain) -> tuple[float, float]:
@@ -532,15 +536,18 @@ def times_as_fast(gain: Gain) -> tuple[float, float]:
 
 
 def predicted(facts: Facts, slug: str) -> str:
-    """Return what the reader says that a change would bring, as times as fast: by this finding, else by the first with a gain."""
-    told = [one for one in facts.findings if one.slug != facts.verdict and one.gain and not one.is_worthless]
-    finding = next((one for one in facts.findings if one.slug == slug), told[0] if told else None)
-    if finding is None:
-        return "none: no finding of this recording has a gain"
+    """Return what the reader says that a change would bring, as times as fast: by the finding of the exercise, else by the first,
+    which is of another cause.
+    """
+    named = next((one for one in facts.findings if one.slug == slug), None)
+    finding = named or first_advice(facts)
+    if finding is None or (finding.gain is None and named is None):
+        return "none in this recording"
     if finding.gain is None:
         return f"none in this recording, though it names the cause ({slug})"
     low, high = times_as_fast(finding.gain)
-    return f"{finding.slug} alone, {f'up to {times(high)}' if low < 1.02 else f'{low:.3g} to {times(high)}'} as fast"
+    told = f"{finding.slug} alone, {f'up to {times(high)}' if low < 1.02 else f'{low:.3g} to {times(high)}'} as fast"
+    return told if named or not slug else f"none for this cause in this recording; its first was {told}"
 
 
 def beside_the_estimate(before: Reading, after: Reading, slug: str, measured: float) -> str:

@@ -1364,6 +1364,7 @@ def test_rows_that_each_have_a_matrix_are_not_multiplied_before_the_gather(tmp_p
     ("more", "gain", "words"),
     [
         ({}, True, "Call scaled_dot_product_attention(..., enable_gqa=True)"),
+        ({"way": "aten::clone"}, True, "Call scaled_dot_product_attention(..., enable_gqa=True)"),
         ({"way": "aten::reshape"}, True, "Call scaled_dot_product_attention(..., enable_gqa=True)"),
         ({"attends": attends(heads=4)}, True, "Leave it a view"),  # as many heads: another dimension is repeated
         ({"attends": shaped("aten::mul", 400, 300, [2, 16, 100, 16], [2, 16, 100, 16])}, True, "Leave it a view"),
@@ -1393,7 +1394,28 @@ def test_a_view_that_repeats_is_copied_for_what_could_take_the_view(tmp_path, mo
 def test_attention_of_heads_in_float32_is_to_be_timed(tmp_path):
     events = [step(0, 0, 1000), *repeated_heads(attends=TAKES_HEADS), *linked(ADD, 900, 50, 9)]
     (one,) = [f for f in read(write(tmp_path / "t.json", *events)).findings if f.slug == "expanded-then-copied"]
-    assert one.next.endswith("Time both: in float32 it can be slower.") and one.gain is None
+    assert one.next.endswith("leave out the expand and the copy. Time both.")
+    assert (one.gain, one.gain_unknown_because) == (None, "in float32, attention of fewer heads can take longer")
+
+
+def test_what_most_copies_of_a_shape_are_taken_by_says_what_to_do(tmp_path):
+    """One of other numbers, for a batched product, leaves the words and the gain of two for attention."""
+    product = shaped("aten::matmul", 870, 20, [2, 4, 4, 8, 16], [2, 4, 4, 16, 8])
+    other = [shaped("aten::expand", 800, 5, [2, 4, 1, 8, 16]), shaped("aten::reshape", 810, 50, [2, 4, 4, 8, 16]),
+             op("aten::copy_", 812, 40), product]  # fmt: skip
+    events = [step(0, 0, 1000), *repeated_heads(attends=TAKES_HEADS), *other]
+    (one,) = [f for f in read(write(tmp_path / "t.json", *events)).findings if f.slug == "expanded-then-copied"]
+    assert one.seen.startswith("2 tensors per step from 2x4x1x100x16 to 2x4x4x100x16, and 1 of other shapes; ")
+    assert one.next.startswith("Call scaled_dot_product_attention") and one.gain is not None
+
+
+@pytest.mark.parametrize(("between", "told"), [(13, True), (15, False)])
+def test_what_takes_a_copy_is_near(tmp_path, between, told):
+    """The values' copy and its expand stand behind the keys', and up to thirteen ops more."""
+    ops = [op("aten::neg", 391 + 0.5 * n, 0.4) for n in range(between)]
+    events = [step(0, 0, 1000), *repeated_heads(between=ops, attends=TAKES_HEADS)]
+    seen = found(tmp_path, events).get("expanded-then-copied", "")
+    assert seen.startswith("2 tensors per step" if told else "1 tensor per step")
 
 
 @pytest.mark.parametrize(
@@ -1414,7 +1436,7 @@ def test_values_that_are_listed_before_they_become_a_tensor(tmp_path):
     events = [step(0, 0, 1000), op("aten::relu", 1, 5), op("aten::empty", 106, 5), op("aten::to", 510, 5),
               op("aten::lift_fresh", 520, 5), op("aten::detach_", 526, 3), op("aten::mm", 700, 290)]  # fmt: skip
     (one,) = [f for f in read(write(tmp_path / "t.json", *events)).findings if f.slug == "tensor-of-a-list"]
-    before = "100.0 µs of a step right before, in which torch.tensor finds the list's type, and the list may be made"
+    before = "100.0 µs of a step right before, where torch.tensor may look for the list's type, or the list be made"
     assert one.seen.endswith(f"; {before}")
     assert one.gain.high == pytest.approx(0.499, abs=0.01)
     assert one.next.startswith("If its values stay the same, make the tensor once")
@@ -1475,6 +1497,25 @@ def test_the_parts_of_a_batch_are_no_items(tmp_path):
 OTHER = (64, 8), (8, 64)  # shapes of weights
 
 
+def test_layers_of_which_no_shape_is_known_are_not_told_of(tmp_path):
+    events = [step(0, 0, 1000), *layers_twice((2, 3), again=OTHER), op("aten::linear", 520, 70), *linked(ADD, 700, 5, 3)]
+    assert found(tmp_path, events)["frozen-layers-run-again"].startswith("2 of 5 layers per step run without a gradient")
+
+
+def test_what_ran_again_before_the_steps_is_not_counted_in_them(tmp_path):
+    """On a GPU: four passes before the first of two steps, one in each."""
+    node = "autograd::engine::evaluate_function: MmBackward0"
+    events = [step(0, 1000, 100), step(1, 1100, 100)]
+    for n, at in enumerate((0, 200, 400, 600, 1000, 1100)):
+        events += [
+            op(node, at, 90),
+            op("aten::linear", at + 5, 30),
+            *linked(GEMM, at + 10, 20, n),
+            *linked(ADD, at + 60, 20, 10 + n),
+        ]
+    assert found(tmp_path, events)["recomputation"].startswith("in the backward pass of each step: 1 x aten::linear; ")
+
+
 def test_what_trained_layers_make_is_not_computed_ahead(tmp_path):
     """Layers of a reward model, a critic or a metric run behind them."""
     (one,) = [f for f in read(write(tmp_path / "t.json", step(0, 0, 1000), *layers_twice(again=OTHER))).findings
@@ -1509,7 +1550,7 @@ def test_an_op_that_is_trained_ends_a_run_of_frozen_layers(tmp_path):
 def test_a_function_whose_time_the_profiler_may_take_has_no_gain(tmp_path):
     """By the price of a function of Python without a GPU, 0.4 us each: of 300 us, those inside may take 280."""
     lib = "somewhere/lib/python3.12"
-    for inside, because in ((700, "the profiler may take most of its time for the short functions of Python in it"), (100, None)):
+    for inside, because in ((700, "the profiler may take most of its time for the short functions of Python in it"), (250, None)):
         frames = [(f"{lib}/statistics.py(9): mean", 20.0, 300.0)]
         frames += [(f"{lib}/b.py(1): f", 21 + n * 0.4, 0.1) for n in range(inside)]
         facts = read(write(tmp_path / "t.json", *python_step(*frames)))
@@ -1917,7 +1958,7 @@ def test_a_loader_in_the_programs_own_process_is_told_to_leave_it(tmp_path):
     events = [step(0, 0, 100), annotation(ALONE, 10, 30), *linked(ADD, 60, 39)]
     assert advice(tmp_path, "input-bound", *events).startswith("Set num_workers above 0")
     on_the_gpu = advice(tmp_path, "input-bound", *events, *linked(ADD, 20, 5, 2))
-    assert "which workers cannot share" in on_the_gpu and "then set num_workers above 0" in on_the_gpu
+    assert "which forked workers cannot" in on_the_gpu and on_the_gpu.endswith("then set num_workers above 0.")
 
 
 def test_what_runs_again_takes_the_time_between_its_ops_with_it(tmp_path):
@@ -2320,6 +2361,17 @@ def test_rows_that_are_picked_on_the_gpu_are_not_sent_to_it(tmp_path, then, betw
     ]  # fmt: skip
     (one,) = [f for f in read(write(tmp_path / "t.json", *events)).findings if f.slug == "compute-on-the-cpu"]
     assert (one.gain.low, one.gain.high) == pytest.approx((0.32, high), abs=0.01)
+
+
+def test_a_copy_before_rows_are_picked_is_not_theirs(tmp_path):
+    """Of 1000 us, 400 in what picks and 100 behind it go, and the wait for the copy before it; the copy stays."""
+    events = [
+        step(0, 0, 1000), op("aten::to", 10, 300), op("aten::copy_", 11, 298), call("cudaMemcpyAsync", 15, 290, 1),
+        memcpy(20, 280, 1, "Memcpy HtoD (Pageable -> Device)", 10_000_000), op("aten::index", 400, 400), op("aten::add", 900, 50),
+        *linked(ADD, 910, 80, 2),
+    ]  # fmt: skip
+    (one,) = [f for f in read(write(tmp_path / "t.json", *events)).findings if f.slug == "compute-on-the-cpu"]
+    assert one.gain.high == pytest.approx(0.788, abs=0.005)
 
 
 def test_without_anomaly_detection_the_forward_pass_keeps_no_tracebacks(tmp_path):

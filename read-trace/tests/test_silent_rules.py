@@ -68,6 +68,14 @@ def test_nor_is_one_that_takes_as_long_as_a_step_and_begins_elsewhere(tmp_path):
         assert bool([one for one in reading.facts.findings if one.slug == "own-function"]) is told
 
 
+@pytest.mark.parametrize(("at", "us"), [(700, 1200), (5900, 2080)])  # it ends in the longer step, or begins there
+def test_one_that_goes_from_a_long_step_to_a_short_one_is_not_all_of_a_step(tmp_path, at, us):
+    events = [step(0, 0, 1000), step(1, 1000, 6000), step(2, 7000, 1000), *(op("aten::add", ts, 5) for ts in (10, 3000, 7990))]
+    path = write(tmp_path / "t.json", *events, python("x.py(3): pad", at, us))
+    reading = with_lines(examine(load(path)), load(path, stacks=True))
+    assert [one.seen for one in reading.facts.findings if one.slug == "own-function"]
+
+
 def test_one_that_takes_most_of_the_longest_step_is_told(tmp_path):
     """A validation in the last of four steps, longer than the others."""
     events = [step(k, k * PERIOD, PERIOD) for k in range(3)] + [step(3, 3000, 5000)]

@@ -26,11 +26,14 @@ from trace_reader.analysis.trace.time_by_place import CpuLine
 from trace_reader.findings.compiled import compiled_share
 from trace_reader.findings.registry import (
     LONGEST_FREE_NS,
+    MIN_SHARE_OF_PATH,
     Seen,
     a_step,
+    copying_ops,
     counted,
     finding,
     listed,
+    named,
     ops_that_launch,
     with_what_is_freed,
 )
@@ -39,7 +42,7 @@ from trace_reader.link.intervals import merged, without
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import Trace
 from trace_reader.link.waits import Reason
-from trace_reader.model.rows import Rows, among, distinct, median
+from trace_reader.model.rows import Rows, among, distinct, median, once
 from trace_reader.model.slices import Kind
 from trace_reader.names.call_names import is_launch
 from trace_reader.names.kernel_names import is_collective_on_cpu
@@ -47,7 +50,6 @@ from trace_reader.names.op_names import VIEW_OPS
 from trace_reader.names.range_names import is_loader
 from trace_reader.units import about, count, us
 
-MIN_SHARE_OF_PATH = 0.05  # of the path
 SHARE_TO_NAME = 0.5  # of the CPU's part of the path
 LEFT_OF_COMPUTING = 0.2  # of its time, that launching it on the GPU may take
 REDUCES = frozenset(f"aten::{name}" for name in ("argmax", "argmin", "max", "min", "amax", "amin", "sum", "mean", "topk", "norm",
@@ -206,18 +208,19 @@ def _compute_on_the_cpu(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _picked(trace: Trace, ops: Rows) -> Rows:
-    """Return the ops that copy something to the GPU behind one that picks rows of a table on the CPU, which one of these does."""
-    if not ops.is_named(PICKS.__contains__).any():
-        return ops.where(np.zeros(len(ops), bool))
-    outer = trace.outer_ops
-    picks = outer.where(outer.is_named(PICKS.__contains__))
-    picking = picks.at[~among(picks.at, ops_that_launch(trace, "").at)]
-    copying, found = ops_that_launch(trace, "HtoD").at, [np.empty(0, np.int64)]
-    for _, every in outer.by(outer.track, trace.step_at(outer.start_ns)):
+    """Return the ops that copy something to the GPU behind one of these that picks rows of a table, other such picks and copies
+    between them.
+    """
+    picking, copying = named(trace.outer_ops, *PICKS), copying_ops(trace, "HtoD").at
+    picking = picking.where(~among(picking.at, ops_that_launch(trace, trace.linked).at))  # on the CPU
+    found = [np.empty(0, np.int64)]
+    for _, every in trace.outer_ops.by(trace.outer_ops.track, trace.step_at(trace.outer_ops.start_ns)):
         one = every.where(~every.is_named(VIEW_OPS.__contains__))
-        copies_it = among(one.at, copying)
-        last = np.maximum.accumulate(np.where(copies_it, -1, np.arange(len(one))))  # before it, and no copy
-        found.append(one.at[copies_it & (last >= 0) & among(one.at[last], picking)])
+        copies_it, picks = among(one.at, copying), among(one.at, picking.at)
+        of_run = np.cumsum(~copies_it & ~picks)
+        with_long = once(of_run[among(one.at, named(ops, *PICKS).at)])  # runs of picks and copies with one of these
+        is_behind = np.append(False, (picks | copies_it)[:-1]) if len(one) else copies_it
+        found.append(one.at[copies_it & is_behind & among(of_run, with_long)])
     return Rows(trace.slices, np.sort(np.concatenate(found)))
 
 
@@ -226,7 +229,7 @@ def _fetched(trace: Trace, ops: Rows) -> tuple[Rows, Rows]:
     reduces it, and no other in their step takes a tensor of its shape behind that; and with them those of which no shapes were
     recorded.
     """
-    outer, copying = trace.outer_ops, ops_that_launch(trace, "DtoH").at
+    outer, copying = trace.outer_ops, copying_ops(trace, "DtoH").at
     found, may_be = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for _, every in outer.by(outer.track, trace.step_at(outer.start_ns)):
         one = every.where(~every.is_named(VIEW_OPS.__contains__))
@@ -307,14 +310,17 @@ def _tensor_of_a_list(trace: Trace, facts: Facts) -> Seen | None:
         return None
     seen, share, found = told
     around = outer.where(among(outer.end_ns, found[0]) | among(outer.start_ns, found[1]))
-    begins_ns = outer.start_ns[before[is_made]]  # of torch.tensor
-    making = among(gaps[1], np.sort(begins_ns)) & (gaps[1] > (facts.critical_path.start_ns if facts.critical_path else 0))
+    begins_ns = outer.start_ns[np.searchsorted(outer.start_ns, found[0]) - 1]  # of torch.tensor
+    making = among(gaps[1], np.sort(begins_ns))
     also = gaps[0][making], gaps[1][making]
-    if len(also[0]):
-        making_us = int((also[1] - also[0]).sum()) / 1000 / max(len(facts.steps) - facts.steps_left_out, 1)
-        seen += f"; {us(making_us)} of a step right before, in which torch.tensor finds the list's type, and the list may be made"
-    # To find the type takes as long as the conversion, at most.
-    left = 1 - min(float((found[1] - found[0]).sum()) / max(float((also[1] - also[0]).sum()), 1.0), 1.0)
+    both_us = [int((ends_ns - starts_ns).sum()) / 1000 for starts_ns, ends_ns in (found, also)]
+    if also_us := both_us[1]:
+        per_step_us = also_us / (len(facts.steps) - facts.steps_left_out)
+        seen += (
+            f"; {us(per_step_us)} of a step right before, where torch.tensor may look for the list's type, or the list be made"
+        )
+    # To look for the type takes as long as the conversion, at most.
+    left = max(1 - both_us[0] / also_us, 0.0) if also_us else 0.0
     return Seen(seen, around, share=share, effect=Effect(all_of(skipped(found), skipped(also, left)), kind=REPLACED), gaps=found)
 
 

@@ -2,6 +2,7 @@
 behind them, and the change that people make there.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
 import math
@@ -13,10 +14,11 @@ from typing import Literal
 import msgspec
 import numpy as np
 from trace_reader.analysis.replay.edits import GONE, ONCE, REPLACED, UNSURE, Effect, all_of, dropped
+from trace_reader.analysis.replay.rounds import Shape
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import Tensor, inputs_of, shapes_of, shapes_of_first, tensors_of, whole_numbers
 from trace_reader.analysis.trace.op_shapes import shapes_in_words
-from trace_reader.findings.registry import LEAST_SHARE, Seen, finding, lies_inside, listed, partly_dropped
+from trace_reader.findings.registry import LEAST_SHARE, Seen, finding, hold, lies_inside, listed, partly_dropped
 from trace_reader.findings.verdict import denominator
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Trace
@@ -274,10 +276,10 @@ def places_of(entry: Entry, trace: Trace, facts: Facts) -> Rows | None:
         search = re.compile(entry.kernels).search
         launched = trace.launched_in(ops)
         launched = launched.where(launched.is_named(lambda name: search(name) is not None))
-        ops = ops.where(_holds(ops, slices.track[launched.call], slices.start_ns[launched.call]))
+        ops = ops.where(hold(ops, slices.track[launched.call], slices.start_ns[launched.call]))
     if entry.launches is not None and len(ops):
         launched = trace.launched_in(ops)
-        ops = ops.where(_holds(ops, slices.track[launched.call], slices.start_ns[launched.call]) == entry.launches)
+        ops = ops.where(hold(ops, slices.track[launched.call], slices.start_ns[launched.call]) == entry.launches)
     if entry.not_behind and len(ops):
         ops = ops.where(~_is_behind(trace, ops, entry.not_behind))
     if len(ops) < entry.calls * max(len(trace.steps), 1):
@@ -335,18 +337,38 @@ def _of_long_lists(entry: Entry, trace: Trace, ops: Rows) -> Rows:
     often = np.bincount(around[around >= 0], minlength=len(trace.slices)) >= LONG_LIST
     found = ops.where(often[ops.at] | among(ops.at, _of_inputs(entry, ops).at))
     part_of = dict(zip(around[::-1].tolist(), views[::-1].tolist(), strict=True))
-    return found.where(np.array([not _are_made_in_the_step(trace, row, part_of.get(row)) for row in found.at.tolist()], bool))
+    lists = {row: _first_of(shapes_of(trace.slices, part_of[row]) if row in part_of else shapes_of_first(trace.slices, row))
+             for row in found.at.tolist()}  # fmt: skip
+    return found.where(~among(found.at, _made_in_the_step(trace, lists)))
 
 
-def _are_made_in_the_step(trace: Trace, row: int, view: int | None) -> bool:
-    """Return whether ops before a list is joined, in its step and on its thread, may have made its tensors: as many of these take
-    what has the shape of one. `view`: of the first of them, where it has one.
+def _first_of(shapes: list[Shape]) -> Shape | None:
+    return shapes[0] if shapes else None
+
+
+def _made_in_the_step(trace: Trace, lists: dict[int, Shape | None]) -> np.ndarray:
+    """Return those lists that are joined (rows, each with the shape of one of its tensors) whose tensors ops before them, in
+    their step and on their thread, may have made: LONG_LIST of these take what has this shape.
     """
-    shapes = shapes_of_first(trace.slices, row) if view is None else shapes_of(trace.slices, view)[:1]
-    outer = trace.outer_ops
-    before = outer.where((outer.at < row) & (outer.track == trace.slices.track[row]) & ~outer.is_named(VIEW_OPS.__contains__))
-    before = before.at[trace.step_at(before.start_ns) == trace.step_at(trace.slices.start_ns[[row]])[0]]
-    return bool(shapes) and sum(shapes[0] in shapes_of(trace.slices, one) for one in before.tolist()) >= LONG_LIST
+    found = list[int]()
+    for every, asked in _asked_in_steps(trace, lists):
+        takers, counted, taken = every.where(~every.is_named(VIEW_OPS.__contains__)).at.tolist(), 0, Counter[Shape]()
+        for row in asked:
+            while counted < len(takers) and takers[counted] < row:
+                taken.update(set(shapes_of(trace.slices, takers[counted])))
+                counted += 1
+            if (shape := lists[row]) is not None and taken[shape] >= LONG_LIST:
+                found.append(row)
+    return np.array(found, np.int64)
+
+
+def _asked_in_steps(trace: Trace, asked: Iterable[int]) -> Iterator[tuple[Rows, list[int]]]:
+    """Give the outermost ops of each thread and step that holds some of these ops (rows), and these, in order."""
+    rows = Rows(trace.slices, np.array(sorted(asked), np.int64))
+    outer = dict(trace.outer_ops.by(trace.outer_ops.track, trace.step_at(trace.outer_ops.start_ns)))
+    for key, some in rows.by(rows.track, trace.step_at(rows.start_ns)):
+        if key in outer:
+            yield outer[key], some.at.tolist()
 
 
 def _whose_result_is_multiplied(trace: Trace, ops: Rows) -> Rows:
@@ -399,16 +421,6 @@ def _types(inputs: Inputs) -> Iterable[str]:
     return [kind for shape, kind in zip(inputs.dims, inputs.types, strict=False) if shape and isinstance(kind, str)]
 
 
-def _holds(ops: Rows, track: np.ndarray, moments_ns: np.ndarray) -> np.ndarray:
-    """For each op (none in another), whether one of these moments of its thread is in it."""
-    found = np.zeros(len(ops), bool)
-    for (number,), rows in ops.by(ops.track):
-        moments = np.sort(moments_ns[track == number])
-        first, after = np.searchsorted(moments, rows.start_ns), np.searchsorted(moments, rows.end_ns)
-        found[np.searchsorted(ops.at, rows.at)] = after > first
-    return found
-
-
 def _with_what_follows(entry: Entry, trace: Trace, ops: Rows) -> Rows:
     """Return the ops with those right behind them that go with them: one of its names, on a tensor of the shape that the one
     before makes; MOST_FOLLOW behind each other.
@@ -440,28 +452,32 @@ def _followed(entry: Entry, trace: Trace, ops: Rows) -> Rows:
     after = _next_on_the_thread(outer, ops)
     follows = (after >= 0) & trace.slices.is_named(np.maximum(after, 0), entry.followed.__contains__)
     if entry.shape == "contracted":
-        pairs = zip(ops.at.tolist(), after.tolist(), follows.tolist(), strict=True)
-        alone = (is_one and _takes_alone(trace, one, _result_shape(trace, row)) for row, one, is_one in pairs)
-        pairs = zip(ops.at.tolist(), after.tolist(), alone, strict=True)
+        made = {one: _result_shape(trace, row) for row, one in zip(ops.at.tolist(), after.tolist(), strict=True) if one >= 0}
+        alone = among(after, _that_take_alone(trace, made))
+        pairs = zip(ops.at.tolist(), after.tolist(), (alone & follows).tolist(), strict=True)
         follows = np.array([is_one and _is_over_what_both_have(trace, row, one) for row, one, is_one in pairs], bool)
     return ops.where(follows)
 
 
-def _takes_alone(trace: Trace, row: int, shape: tuple[int, ...] | None) -> bool:
-    """Return whether an op takes a tensor of this shape, and no later one of its step does, up to the next product that makes
-    one.
+def _that_take_alone(trace: Trace, made: dict[int, Shape | None]) -> np.ndarray:
+    """Return those ops (rows, each with the shape of what the op before it makes) that take a tensor of this shape, where no
+    later op of their step and thread does, up to the next product (aten::mul) that makes one.
     """
-    outer = trace.outer_ops
-    outer = outer.where((outer.track == trace.slices.track[row]) & (outer.at > row))
-    outer = outer.where(trace.step_at(outer.start_ns) == trace.step_at(trace.slices.start_ns[[row]])[0])
-    if not _takes(trace, row, shape):
-        return False
-    for one, name in zip(outer.at.tolist(), outer.names, strict=True):
-        if name == "aten::mul" and _result_shape(trace, one) == shape:
-            return True
-        if shape in shapes_of(trace.slices, one):
-            return False
-    return True
+    found = [row for row, shape in made.items() if shape is None]
+    known = {row: shape for row, shape in made.items() if shape is not None and _takes(trace, row, shape)}
+    wanted = set(known.values())
+    for every, asked in _asked_in_steps(trace, known):
+        later: dict[Shape, bool] = {}  # by shape, whether the next op that takes or makes one is a product that makes it
+        left = asked.copy()
+        for row, name in zip(reversed(every.at.tolist()), reversed(every.names), strict=True):
+            while left and left[-1] >= row:
+                found += [left[-1]] * later.get(known[left[-1]], True)
+                left.pop()
+            later |= {shape: False for shape in shapes_of(trace.slices, row) if shape in wanted}
+            if name == "aten::mul" and (shape := _result_shape(trace, row)) in wanted:
+                later[shape] = True
+        found += [one for one in left if later.get(known[one], True)]
+    return np.sort(np.array(found, np.int64))
 
 
 def _next_on_the_thread(outer: Rows, ops: Rows) -> np.ndarray:

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.replay.edits import GONE, Effect, all_of, scaled
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.analysis.trace.op_cost import inputs_of, shapes_of, tensors_known
+from trace_reader.analysis.trace.op_cost import inputs_of, shapes_of, shapes_within, tensors_known
 from trace_reader.findings.groups import Groups, and_more, the_longest
 from trace_reader.findings.registry import Seen, a_step, finding, partly_dropped, seen_with_time
 from trace_reader.link.nesting import itself_or_innermost
@@ -55,41 +55,55 @@ class _Copy(msgspec.Struct, frozen=True):
     "expanded-then-copied",
     "a tensor is written several times over",
     "aten::expand, and right behind it aten::reshape, flatten, contiguous or clone with aten::copy_ inside",
-    "An expanded view repeats a tensor without memory of its own. Copied, each repetition is written, and the next op reads them "
-    "all.",
-    "Leave it a view where the next op broadcasts, as pointwise ops do: no reshape, flatten, contiguous or clone behind expand.",
+    "An expanded view repeats a tensor without memory of its own. Copied, each repetition is written, and what takes it may read "
+    "them all.",
+    "Leave it a view where the op that takes it broadcasts, as pointwise ops do: no reshape, flatten, contiguous or clone behind "
+    "expand. If heads of queries share heads of keys and values: scaled_dot_product_attention(..., enable_gqa=True).",
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
 )
 def _expanded_then_copied(trace: Trace, facts: Facts) -> Seen | None:
     if not EXPANDS.intersection(trace.op_names) or not facts.steps:
         return None
-    name_of = trace.slices.names
-    copies = [one for one in _copies(trace) if name_of[trace.slices.name[one.taker]] not in NEED_IT]
+    copies = _copies(trace)
     if not copies:
         return None
-    groups: Groups = {}
+    groups = Groups()
     for one in copies:
         groups.setdefault((one.words, 0.0), []).append(one.row)
-    (words, _), every = told = the_longest(trace, groups)
-    seen = f"{a_step(len(groups[told[0]]), facts, 'tensor', 'tensors')} from {words}{and_more(trace, groups, told[0])}"
-    takers = {name_of[trace.slices.name[one.taker]] for one in copies}
-    attends = [one for one in copies if _is_of_heads(trace, one)]
+    told, every = the_longest(trace, groups)
+    seen = f"{a_step(len(groups[told]), facts, 'tensor', 'tensors')} from {told[0]}{and_more(trace, groups, told)}"
+    # What to do with those that are told of, by what takes most of them.
+    taken = [one for one in copies if one.words == told[0]]
+    of_heads = [one for one in taken if _is_of_heads(trace, one)]
+    of_products = [one for one in taken if _name(trace, one.taker) in PRODUCTS]
+    times = {one.taker: one.times for one in copies if _is_of_heads(trace, one) and _queries(trace, one.taker) <= FEW_QUERIES}
     least = partly_dropped(trace, every)
-    read = [scaled(trace.launched_in(Rows(trace.slices, np.array([one.taker]))), 1 / one.times)
-            for one in attends if _queries(trace, one.taker) <= FEW_QUERIES]  # fmt: skip
+    read = [scaled(trace.launched_in(Rows(trace.slices, np.array([row]))), 1 / many) for row, many in times.items()]
     found = seen_with_time(trace, facts, every, seen, Effect(all_of(least, *read), least, GONE))
-    if found is None or not takers & (PRODUCTS | {ATTENTION}):
+    if found is None:
+        return None
+    if 2 * len(of_products) > len(taken):
+        because = "a batched product writes such a view itself, and how long another form of it takes is not in a trace"
+        return msgspec.structs.replace(found, next=OF_PRODUCTS, effect=None, no_effect=because)
+    if 2 * len(of_heads) <= len(taken):
         return found
-    if len(attends) == len(copies):
-        types = {tensor.type for one in attends for tensor in tensors_known(trace.slices, one.taker)[:3]}
-        if types <= HALVES or not len(trace.work):
-            return msgspec.structs.replace(found, next=FEWER_HEADS)
-        return msgspec.structs.replace(found, next=f"{FEWER_HEADS} Time both: in float32 it can be slower.", effect=None)
-    return msgspec.structs.replace(found, next=OF_PRODUCTS, effect=None) if takers & PRODUCTS else found
+    if (
+        len(trace.work)
+        and not {tensor.type for one in of_heads for tensor in tensors_known(trace.slices, one.taker)[:3]} <= HALVES
+    ):
+        because = "in float32, attention of fewer heads can take longer"
+        return msgspec.structs.replace(found, next=f"{FEWER_HEADS} Time both.", effect=None, no_effect=because)
+    return msgspec.structs.replace(found, next=FEWER_HEADS)
+
+
+def _name(trace: Trace, row: int) -> str:
+    return trace.slices.names[trace.slices.name[row]]
 
 
 def _copies(trace: Trace) -> list[_Copy]:
-    """Return the copies of expanded views that one op takes soon, by the number of their elements, and none changes in place."""
+    """Return the copies of expanded views that an op takes soon, by the number of elements, which neither changes it in place nor
+    needs a tensor of its own.
+    """
     found, copying = [], _that_copy(trace)
     for _, every in trace.outer_ops.by(trace.outer_ops.track, trace.step_at(trace.outer_ops.start_ns)):
         rows, is_view = every.at.tolist(), every.is_named(VIEW_OPS.__contains__)
@@ -100,8 +114,8 @@ def _copies(trace: Trace) -> list[_Copy]:
                 continue
             behind = (n for n in range(place + 1, min(place + 1 + SOON, len(rows))) if not is_view[n] and not copies_it[n])
             numbers = math.prod(copied)
-            taker = next((rows[n] for n in behind if numbers in map(math.prod, shapes_of(trace.slices, rows[n]))), -1)
-            if taker >= 0 and not trace.slices.names[trace.slices.name[taker]].endswith("_"):
+            taker = next((rows[n] for n in behind if numbers in map(math.prod, shapes_within(trace.slices, rows[n]))), -1)
+            if taker >= 0 and not _name(trace, taker).endswith("_") and _name(trace, taker) not in NEED_IT:
                 found.append(_Copy(rows[place], view, copied, taker))
     return found
 
@@ -122,7 +136,7 @@ def _has_memory(inputs: Any) -> bool:
 
 def _is_of_heads(trace: Trace, one: _Copy) -> bool:
     """Return whether attention takes keys or values whose heads are repeated, each for several of the queries' heads."""
-    if trace.slices.names[trace.slices.name[one.taker]] != ATTENTION or len(one.whole) != 5 or one.whole[2] != 1:
+    if _name(trace, one.taker) != ATTENTION or len(one.whole) != 5 or one.whole[2] != 1:
         return False
     queries = next(iter(shapes_of(trace.slices, one.taker)), ())
     return len(queries) == 4 and one.whole[1] * one.repeated[2] == queries[1] > one.whole[1] == one.repeated[1]

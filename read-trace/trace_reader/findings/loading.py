@@ -4,7 +4,7 @@ import numpy as np
 from trace_reader.analysis.replay.edits import GONE, ONCE, UNSURE, Effect, dropped, without_loader
 from trace_reader.analysis.replay.places import by_shapes
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.findings.registry import LEAST_SHARE, Seen, a_step, finding, of_the_steps, ops_that_launch
+from trace_reader.findings.registry import LEAST_SHARE, MIN_SHARE_OF_PATH, Seen, a_step, copying_ops, finding
 from trace_reader.findings.verdict import denominator
 from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
@@ -14,13 +14,10 @@ from trace_reader.model.slices import Kind
 from trace_reader.names.range_names import is_loader
 from trace_reader.units import about, us
 
-MIN_SHARE_OF_PATH = 0.05  # of the path
 LEAST_COPIES = 8  # for one batch, of one shape where shapes are known
-WHOLE_BATCH = (
-    "Let the dataset (__getitem__) return tensors of the CPU, and copy the whole batch in one call behind its collation."
-)
+WHOLE_BATCH = "Let the DataLoader return tensors of the CPU, and copy the whole batch in one call behind it"
 ON_THE_GPU = (
-    "A DataLoader loads in the program's own process, and works on the GPU there, which workers cannot share: let the dataset "
+    "A DataLoader loads in the program's own process, and launches work on the GPU there, which forked workers cannot: let it "
     "return tensors of the CPU, then set num_workers above 0."
 )
 
@@ -34,19 +31,19 @@ ON_THE_GPU = (
 )
 def _input_bound(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
-    if path is None or path.input_us < MIN_SHARE_OF_PATH * path.window_us:
+    if path is None or (share := path.input_us / path.window_us) < MIN_SHARE_OF_PATH:
         return None
-    seen = f"waiting for the DataLoader takes {about(path.input_us / path.window_us)} of {denominator(facts)}"
-    share = path.input_us / path.window_us
     waits = trace.annotations.where(trace.annotations.is_named(is_loader) & (trace.annotations.end_ns > path.start_ns))
     waits_alone = waits.where(waits.is_named(_loads_alone))
-    alone = 2 * waits_alone.total_us > waits.total_us
-    next = "Set num_workers above 0: a DataLoader loads in the program's own process." if alone else ""
-    if alone and len(trace.launched_in(waits_alone)):
-        next = ON_THE_GPU
+    is_alone, next = 2 * waits_alone.total_us > waits.total_us, ""
     if not facts.has_gpu_work:
-        workers = "Set num_workers above 0" if alone else "Use more workers (num_workers)"
+        workers = "Set num_workers above 0" if is_alone else "Use more workers (num_workers)"
         next = f"{workers}, or cheaper transforms; time both: workers and the model share the CPU's cores."
+    elif is_alone and len(trace.launched_in(waits_alone)):
+        next = ON_THE_GPU
+    elif is_alone:
+        next = "Set num_workers above 0: a DataLoader loads in the program's own process."
+    seen = f"waiting for the DataLoader takes {about(share)} of {denominator(facts)}"
     return Seen(seen, waits, next, share, Effect(without_loader, kind=GONE if facts.has_gpu_work else UNSURE))
 
 
@@ -54,26 +51,28 @@ def _input_bound(trace: Trace, facts: Facts) -> Seen | None:
     "copies-while-loading",
     "one small copy to the GPU behind the other, inside a DataLoader",
     "enumerate(DataLoader)...__next__ on the lane of the steps, and the copies that it launches",
-    "For each batch, the DataLoader makes many copies to the GPU in the program's own process, as a dataset does that copies "
-    "item by item.",
-    f"{WHOLE_BATCH[:-1]}; from pinned memory (pin_memory=True), with non_blocking=True.",
+    "While it loads a batch, the DataLoader makes many copies to the GPU in the program's own process, as a dataset does that "
+    "copies item by item.",
+    f"{WHOLE_BATCH}; from pinned memory (pin_memory=True), with non_blocking=True.",
     source="https://docs.pytorch.org/docs/stable/data.html",
 )
 def _copies_while_loading(trace: Trace, facts: Facts) -> Seen | None:
-    path, copies = facts.critical_path, ops_that_launch(trace, "HtoD")
+    path, copies = facts.critical_path, copying_ops(trace, "HtoD")
+    if path is None or not facts.steps or not len(copies):
+        return None
     load = innermost(trace.slices, trace.parent, copies.at, trace.slices.are_named(Kind.ANNOTATION, _loads_alone))
     alike = by_shapes(trace)[copies.detail]  # items are alike, and the parts of one batch are not
     of_loads = [rows.at for (at, _), rows in copies.by(load, alike) if at >= 0 and len(rows) >= LEAST_COPIES]
-    if path is None or not of_loads or not facts.steps:
+    if not of_loads:
         return None
     ops = Rows(trace.slices, np.sort(np.concatenate(of_loads)))
     again = Rows(trace.slices, np.sort(np.concatenate([rows[1:] for rows in of_loads])))
-    if (share := max(path.explained_us(ops) / path.window_us, of_the_steps(trace, ops))) < LEAST_SHARE:
+    if (share := path.explained_us(ops) / path.window_us) < LEAST_SHARE:
         return None
     copied = f"{a_step(len(ops), facts, 'copy', 'copies')} to the GPU while the DataLoader loads"
     seen = f"{copied}, with {us(ops.total_us / len(facts.steps))} of CPU time per step"
-    is_pinned = not trace.launched_in(ops).is_named(lambda name: PAGEABLE in name).any()
-    return Seen(seen, ops, WHOLE_BATCH if is_pinned else "", share, Effect(dropped(again), kind=ONCE))
+    is_pageable = trace.launched_in(ops).is_named(lambda name: PAGEABLE in name).any()
+    return Seen(seen, ops, "" if is_pageable else f"{WHOLE_BATCH}.", share, Effect(dropped(again), kind=ONCE))
 
 
 def _loads_alone(name: str) -> bool:

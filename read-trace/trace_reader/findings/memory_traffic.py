@@ -6,7 +6,8 @@ import re
 from typing import Any
 
 import numpy as np
-from trace_reader.analysis.replay.edits import ONCE, UNSURE, Edit, Edited, Effect, all_of, dropped, scaled, unlaunched
+from trace_reader.analysis.replay.edits import GONE, ONCE, UNSURE, Effect, all_of, dropped, scaled, unlaunched
+from trace_reader.analysis.replay.places import nodes_of
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.memory_facts import curves
 from trace_reader.analysis.trace.time_by_place import is_numbered
@@ -38,10 +39,9 @@ CONVERSIONS = 0.05  # of the path, or of the GPU's time
 NORMS = re.compile(r"batch_norm|bn_(?:fw|bw)")
 LEFT_OF_NORMS = 0.25  # of their time, at best, where channels stand last
 LAYOUTS = re.compile(r"nchwToNhwc|nhwcToNchw")
-OTHER_LAYOUTS = {
-    "aten::conv1d": "Try nn.Conv2d with kernels of one row, on inputs with one row more (unsqueeze(2)), in channels_last, which "
-    "does not exist for sequences (conv1d). Time both.",
-    "aten::conv2d": "",
+OTHER_LAYOUTS = {  # than channels_last, which is of images alone
+    "aten::conv1d": "Try nn.Conv2d with kernels of one row, on inputs with a dimension of one row more (unsqueeze(2)), in "
+    "channels_last, which does not exist for sequences (conv1d). Time both.",
     "aten::conv3d": "Keep model and volumes in channels_last_3d: .to(memory_format=torch.channels_last_3d). Time both.",
 }
 LAYOUT_TIME = 0.02  # of the GPU's time
@@ -228,13 +228,15 @@ def _layout_copies(trace: Trace, facts: Facts) -> Seen | None:
     norms = trace.linked.where(trace.linked.is_named(lambda name: NORMS.search(name) is not None))
     gone = scaled(rows, 0.0)
     seen = f"{words}: {about(rows.total_us / trace.linked.total_us)} of GPU time"
-    # By whose most of these kernels are: channels_last is a layout of images alone.
-    launched = {name: trace.launched_in(named(trace.ops, name)) for name in OTHER_LAYOUTS}
-    most = max(launched, key=lambda name: (rows.where(among(rows.at, launched[name].at)).total_us, name == "aten::conv2d"))
-    effect = Effect(all_of(gone, scaled(norms, LEFT_OF_NORMS)), gone)
-    if most == "aten::conv1d":
-        effect = Effect(effect.most, kind=UNSURE)
-    return Seen(seen, rows, OTHER_LAYOUTS[most], effect=effect)
+    # Which convolutions have most of these kernels, forward and backward.
+    every = {name: named(trace.ops, name) for name in ("aten::conv2d", *OTHER_LAYOUTS)}
+    both = {name: Rows(trace.slices, once(np.append(ops.at, nodes_of(trace, ops)))) for name, ops in every.items()}
+    times_us = {name: rows.where(among(rows.at, trace.launched_in(ops).at)).total_us for name, ops in both.items()}
+    most = max(times_us, key=lambda name: times_us[name])
+    most_gone = all_of(gone, scaled(norms, LEFT_OF_NORMS))
+    is_other_op = most == "aten::conv1d"  # of which nothing is sure
+    effect = Effect(most_gone, None if is_other_op else gone, UNSURE if is_other_op else GONE)
+    return Seen(seen, rows, OTHER_LAYOUTS.get(most, ""), effect=effect)
 
 
 @finding(
@@ -369,41 +371,26 @@ def _recomputation(trace: Trace, facts: Facts) -> Seen | None:
     ops = trace.ops.where(trace.ops.is_named(FORWARD_ONLY.__contains__))
     ops = ops.where(innermost(trace.slices, trace.parent, ops.at, in_backward) >= 0)
     again = Rows(trace.slices, outermost(trace.slices, ops.at))
+    again = again.where(trace.step_at(again.start_ns) >= 0) if facts.steps else again
     launched = trace.linked.where(trace.linked.op >= 0)
     launched = launched.where(_are_inside(trace, launched.op, again))
     work, all_us, of_what = launched, trace.linked.total_us, "GPU time"
     if facts.verdict == "cpu-only":
-        again = again.where(trace.step_at(again.start_ns) >= 0)
         again = again.where(_are_recorded_by_autograd(trace, again))  # else a backward pass of the program's own
         work, all_us, of_what = again, trace.steps.total_us, "the steps' time"
     if not len(work) or work.total_us < RECOMPUTED * all_us:
         return None
     often, steps = sorted(again.by_name(), key=lambda item: -len(item[1])), max(len(facts.steps), 1)
     named_ops = listed(f"{len(rows) / steps:.3g} x {name}" for name, rows in often)
-    where = "in the backward pass of each step" if len(facts.steps) > 1 else "in the backward pass"
-    seen = f"{where}: {named_ops}; {about(work.total_us / all_us)} of {of_what}"
+    seen = f"in the backward pass{' of each step' * (steps > 1)}: {named_ops}; {about(work.total_us / all_us)} of {of_what}"
     node = innermost(trace.slices, trace.parent, again.at, in_backward)
     if kept := _kept_less(trace, again, node):
         seen += f"; else about {human_bytes(kept)} more would be kept for the backward pass"
-    return Seen(seen, work, effect=Effect(_from_the_start(trace, again, node, in_backward), dropped(again)))
-
-
-def _from_the_start(trace: Trace, again: Rows, node: np.ndarray, in_backward: np.ndarray) -> Edit:
-    """Return an edit: each node (row) of these ops takes no time up to the end of its last one: other ops and Python, which run
-    again between them, are gone, too.
-    """
-    last_ns = np.zeros(len(trace.slices) + 1, np.int64)  # the last for -1
+    last_ns = np.zeros(len(trace.slices), np.int64)
     np.maximum.at(last_ns, node, again.end_ns)
-    inside = trace.ops.where(trace.ops.end_ns <= last_ns[innermost(trace.slices, trace.parent, trace.ops.at, in_backward)])
-    nodes = Rows(trace.slices, once(node))
-    chains = [(int(one.track[0]), merged(one.start_ns, last_ns[one.at])) for _, one in nodes.by(nodes.track)]
-
-    def edit(run: Edited) -> None:
-        run.drop(inside)
-        for track, union in chains:
-            run.skip(union, chain=run.replay.chain_of(track))
-
-    return edit
+    # Up to the last of them, other ops and Python run again, too.
+    first_parts = Rows(trace.slices, once(node), end_ns=last_ns[once(node)])
+    return Seen(seen, work, effect=Effect(dropped(first_parts), dropped(again)))
 
 
 def _are_recorded_by_autograd(trace: Trace, ops: Rows) -> np.ndarray:

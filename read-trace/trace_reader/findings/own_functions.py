@@ -10,7 +10,7 @@ import numpy as np
 from trace_reader.analysis.replay.edits import REPLACED, Effect, dropped
 from trace_reader.analysis.replay.place import FUNCTION, MODULE
 from trace_reader.analysis.replay.places import ALL_OF_A_STEP, Candidate, cpu_us_of, functions, library_calls, lies_in
-from trace_reader.analysis.replay.plain_run import CPU_PRICES, PRICES
+from trace_reader.analysis.replay.plain_run import usual_prices
 from trace_reader.analysis.trace.facts import OF_THE_CPU, Facts
 from trace_reader.findings.registry import Seen, finding, ops_that_launch
 from trace_reader.link.intervals import each_within_ns, merged
@@ -49,8 +49,8 @@ THE_PROFILERS = 0.75  # of a function's time, by the price of the functions in i
 
 def own_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
     """Return the function of the program that takes most of the steps, the innermost one of those that take as much, without
-    those that are all of a step, a model's own forward, mostly its products, or launch most of what the GPU does. `stacks`: the
-    same trace, loaded with stacks.
+    those that are all of a step, a model's own forward, mostly its products, in a model and mostly launches, or that launch most
+    of what the GPU does. `stacks`: the same trace, loaded with stacks.
     """
     if facts.verdict not in OF_THE_CPU or not facts.steps:
         return None
@@ -60,7 +60,7 @@ def own_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
     products = Rows(trace.slices, outermost(trace.slices, products.at))
     found: list[tuple[float, Candidate]] = []
     every = list(functions(trace, stacks))
-    launching = ops_that_launch(trace, "")
+    launching = ops_that_launch(trace, trace.linked)
     modules = [one.spans for one in every if one.kind == MODULE]
     models = _together(trace, modules) if modules else None
     for one in every:
@@ -146,8 +146,8 @@ def _effect(trace: Trace, steps: Rows, spans: Rows) -> dict[str, Any]:
     if len(steps) < len(trace.steps):
         return {"no_effect": f"its functions are known of {len(steps)} of {len(trace.steps)} steps alone"}
     starts_ns, ends_ns = merged(spans.start_ns, spans.end_ns)
-    functions = int((np.searchsorted(trace.functions_ns, ends_ns) - np.searchsorted(trace.functions_ns, starts_ns)).sum())
-    if functions * (PRICES if len(trace.work) else CPU_PRICES).function_us > THE_PROFILERS * spans.total_us:
+    begun = int((np.searchsorted(trace.functions_ns, ends_ns) - np.searchsorted(trace.functions_ns, starts_ns)).sum())
+    if begun * usual_prices(trace).function_us > THE_PROFILERS * spans.total_us:
         return {"no_effect": "the profiler may take most of its time for the short functions of Python in it"}
     return {"effect": Effect(dropped(spans), kind=REPLACED)}
 
@@ -200,14 +200,13 @@ def _together(trace: Trace, parts: list[Rows]) -> Rows:
 
 
 def _is_all_of_a_step(trace: Trace, steps: Rows, spans: Rows) -> bool:
-    """Return whether these calls are all of half of the steps or more, or each takes as long as those of all steps that it goes
-    across: they are the steps' own function, though others of its calls began before the recording, or steps begin elsewhere.
+    """Return whether these calls are all of half of the steps or more, or each goes from one step to another and takes as long as
+    either: they are the steps' own function, though others of its calls began before the recording, or steps begin elsewhere.
     """
     steps = steps.where(steps.end_ns > steps.start_ns)
-    every = trace.steps
-    first, last = (np.searchsorted(every.start_ns, at_ns) - 1 for at_ns in (spans.start_ns + 1, spans.end_ns))
-    longest_us = np.maximum(every.duration_us[np.maximum(first, 0)], every.duration_us[last])
-    if bool(np.all((first < last) & (spans.duration_us >= ALL_OF_A_STEP * longest_us))):
+    starts_ns, steps_us = trace.steps.start_ns, trace.steps.duration_us
+    first, last = np.searchsorted(starts_ns, spans.start_ns, "right") - 1, np.searchsorted(starts_ns, spans.end_ns) - 1
+    if bool(np.all((first < last) & (spans.duration_us >= ALL_OF_A_STEP * np.maximum(steps_us[first], steps_us[last])))):
         return True
     inside = np.zeros(len(steps))
     for _, one in spans.by(spans.track):

@@ -31,6 +31,7 @@ from trace_reader.model.slices import Kind
 from trace_reader.units import about, count, us
 
 LONGEST_FREE_NS = 5_000_000  # that giving memory back takes
+MIN_SHARE_OF_PATH = 0.05  # that the CPU's own work, or a loader, has to have
 LEAST_SHARE = 0.03  # of the path, or of the steps' time, that a place is told for
 
 
@@ -115,13 +116,33 @@ def seen_with_time(trace: Trace, facts: Facts, spans: Rows, words: str, effect: 
     return Seen(f"{words}; {us(time_us)} of {what}: {about(share)} of {denominator(facts)}", spans, share=share, effect=effect)
 
 
-def ops_that_launch(trace: Trace, part: str) -> Rows:
-    """Return the outermost ops that launch something with this in its name: of copies to the GPU HtoD, for instance."""
-    work = trace.linked.where(trace.linked.is_named(lambda name: part in name) & (trace.linked.op >= 0))
+def ops_that_launch(trace: Trace, work: Rows) -> Rows:
+    """Return the outermost ops that launch any of this work on a GPU."""
     is_outer = np.zeros(len(trace.slices), bool)
     is_outer[trace.outer_ops.at] = True
-    ops = itself_or_innermost(trace.slices, trace.parent, work.op, is_outer)
-    return Rows(trace.slices, once(ops[ops >= 0]))
+    around = itself_or_innermost(trace.slices, trace.parent, work.op[work.op >= 0], is_outer)
+    return Rows(trace.slices, once(around[around >= 0]))
+
+
+def copying_ops(trace: Trace, direction: str) -> Rows:
+    """Return the outermost ops that copy something in this direction: HtoD or DtoH."""
+    return ops_that_launch(trace, trace.linked.where(trace.linked.is_named(lambda name: direction in name)))
+
+
+def hold(ops: Rows, track: np.ndarray, moments_ns: np.ndarray) -> np.ndarray:
+    """For each op (none in another), whether one of these moments of its thread is in it."""
+    found = np.zeros(len(ops), bool)
+    for (number,), rows in ops.by(ops.track):
+        moments = np.sort(moments_ns[track == number])
+        first, after = np.searchsorted(moments, rows.start_ns), np.searchsorted(moments, rows.end_ns)
+        found[np.searchsorted(ops.at, rows.at)] = after > first
+    return found
+
+
+def have_nodes(trace: Trace, ops: Rows) -> np.ndarray:
+    """For each op (none in another), whether it made a node of the backward pass."""
+    makers = trace.nodes.made_by[trace.nodes.made_by >= 0]
+    return hold(ops, trace.slices.track[makers], trace.slices.start_ns[makers])
 
 
 def lies_inside(trace: Trace, ops: Rows, pattern: str) -> np.ndarray:

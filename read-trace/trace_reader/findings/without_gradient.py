@@ -1,13 +1,14 @@
 """Layers that run without a gradient in the steps of a training."""
 
 from collections.abc import Collection
+from functools import lru_cache
 
 import msgspec
 import numpy as np
 from trace_reader.analysis.replay.edits import REPLACED, Effect, dropped
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import shapes_of, shapes_of_first
-from trace_reader.findings.registry import Seen, finding, lies_inside, named, seen_with_time
+from trace_reader.findings.registry import Seen, finding, have_nodes, lies_inside, named, seen_with_time
 from trace_reader.link.trace import EVALUATE, Trace
 from trace_reader.model.rows import Rows, among, once
 
@@ -51,15 +52,14 @@ def _forward_without_gradient(trace: Trace, facts: Facts) -> Seen | None:
     "frozen-layers-run-again",
     "in training, layers of another shape than the trained ones run without a backward pass",
     "aten::linear or a convolution without a node in the backward pass",
-    "In the recorded steps of a training, layers run that are not trained in these steps, as those of a frozen encoder or trunk, "
-    "or of a teacher.",
+    "Some layers run without a backward pass in the recorded steps. They may be a frozen encoder or trunk, or a teacher.",
     "If their inputs come again, as in each epoch of the same data without random changes (augmentation): compute their outputs "
-    "once, ahead of the training, keep them, and train on these features. If not, run them in 16 bits, in inference mode.",
+    "once, ahead of the training, keep them, and train on these features.",
     source="https://docs.pytorch.org/tutorials/beginner/transfer_learning_tutorial.html",
 )
 def _frozen_layers(trace: Trace, facts: Facts) -> Seen | None:
-    """By shapes: few of the layers without a node have the weights of trained ones. Silent where layers run in the backward pass:
-    a checkpointed forward pass has no nodes, either.
+    """By shapes: most of the trained layers have weights of other shapes. Silent where layers run in the backward pass: a
+    checkpointed forward pass has no nodes, either.
     """
     layers = _layers(trace)
     if not facts.steps or not layers.trained or len(layers.alone) < LEAST_LAYERS or layers.run_backward:
@@ -74,9 +74,9 @@ def _frozen_layers(trace: Trace, facts: Facts) -> Seen | None:
     words = f"{calls / steps:.3g} of {len(layers.ops) / steps:.3g} layers per step run without a gradient, of other shapes"
     seen = seen_with_time(trace, facts, runs, words, Effect(dropped(runs), kind=REPLACED))
     frozen, trained = layers.ops.where(is_frozen), layers.ops.where(layers.has_node)
-    step, first_ns = trace.step_at(frozen.start_ns), np.full(len(trace.steps) + 1, np.iinfo(np.int64).max)
+    first_ns = np.full(len(trace.steps), np.iinfo(np.int64).max)
     np.minimum.at(first_ns, trace.step_at(trained.start_ns), trained.start_ns)
-    if seen is None or bool(np.all((frozen.start_ns < first_ns[step]) | (step < 0))):
+    if seen is None or bool(np.all(frozen.start_ns < first_ns[trace.step_at(frozen.start_ns)])):
         return seen
     return msgspec.structs.replace(seen, effect=None, no_effect="they may take what trained layers compute")
 
@@ -106,15 +106,16 @@ class _Layers(msgspec.Struct, frozen=True):
         return np.array([shape in shapes for shape in self.weights], bool)
 
 
+@lru_cache(maxsize=1)  # two rules ask
 def _layers(trace: Trace) -> _Layers:
-    ops = trace.outer_ops.where(trace.outer_ops.is_named(LAYERS.__contains__) & trace.has_backward)
-    has_node = _hold(ops, np.sort(trace.nodes.made_by[trace.nodes.made_by >= 0]))
+    ops = trace.outer_ops.where(trace.outer_ops.is_named(LAYERS.__contains__))
+    has_node = have_nodes(trace, ops)
     weights = [next(iter(shapes_of(trace.slices, row)[1:]), None) for row in ops.at.tolist()]
     trained, alone = (
         frozenset(shape for shape, is_one in zip(weights, mask, strict=True) if shape and is_one)
         for mask in (has_node, ~has_node)
     )
-    run_backward = bool(lies_inside(trace, named(trace.ops, *LAYERS), f"^{EVALUATE}").any()) if len(ops) else False
+    run_backward = bool(lies_inside(trace, named(trace.ops, *LAYERS), f"^{EVALUATE}").any())
     return _Layers(ops, weights, has_node, trained, alone, run_backward)
 
 
@@ -126,7 +127,7 @@ def _runs(trace: Trace, layers: _Layers, is_one: np.ndarray) -> tuple[Rows, int,
     ops = trace.outer_ops
     spans, calls, are_behind = [np.zeros(0, np.int64)], 0, list[bool]()
     ends_a_run = ops.is_named(lambda name: name.startswith(EVALUATE)) | lies_inside(trace, ops, "^Optimizer")
-    ends_a_run |= _hold(ops, np.sort(trace.nodes.made_by[trace.nodes.made_by >= 0]))  # what is differentiated
+    ends_a_run |= have_nodes(trace, ops)
     for _, one in ops.by(trace.step_at(ops.start_ns), ops.track):
         is_layer, is_wanted = among(one.at, layers.ops.at), among(one.at, layers.ops.at[is_one])
         of_run = np.cumsum((is_layer & ~is_wanted) | ends_a_run[np.searchsorted(ops.at, one.at)])
@@ -137,12 +138,3 @@ def _runs(trace: Trace, layers: _Layers, is_one: np.ndarray) -> tuple[Rows, int,
             spans.append(one.at[places[0] : places[-1] + 1])
             calls += len(places)
     return Rows(trace.slices, np.sort(np.concatenate(spans))), calls, are_behind
-
-
-def _hold(ops: Rows, rows: np.ndarray) -> np.ndarray:
-    """For each op (none in another), whether one of these rows is it, or lies in it on its thread."""
-    slices, found = ops.slices, np.zeros(len(ops), bool)
-    for (track,), one in ops.by(ops.track):
-        starts_ns = np.sort(slices.start_ns[rows[slices.track[rows] == track]])
-        found[np.searchsorted(ops.at, one.at)] = np.searchsorted(starts_ns, one.end_ns) > np.searchsorted(starts_ns, one.start_ns)
-    return found

@@ -25,7 +25,7 @@ class Others:
     def __init__(self) -> None:
         self._before, self._began_s = processes(), time.monotonic()
 
-    def busy(self, least: float = WORTH_A_WORD) -> str:
+    def busy(self, least_cores: float = WORTH_A_WORD) -> str:
         """Return which of them used how many cores since then (so many at least), the most first, in words; empty: none is known
         to.
         """
@@ -36,7 +36,7 @@ class Others:
             if not _is_own(pid, now):
                 before_s = self._before[pid].cpu_s if pid in self._before else 0.0
                 cores[used.name] = cores.get(used.name, 0.0) + (used.cpu_s - before_s) / elapsed_s
-        worth = sorted((-n, name) for name, n in cores.items() if n >= least)
+        worth = sorted((-n, name) for name, n in cores.items() if n >= least_cores)
         return ", ".join(f"{name} ({-n:.1f} cores)" for n, name in worth)
 
 

@@ -271,19 +271,21 @@ def _loop_name(names: tuple[str, ...]) -> str:
 def repetitions(tokens: np.ndarray) -> list[tuple[int, int, int]]:
     """Return where the same run of tokens stands several times in a row: its first place, its length, and how many times; none in
     another. Takes linear time: the lengths that are tried are the most frequent distances from a token to its next like, and to
-    the one behind that (a round can have a token twice), and those that are most of a token's own (it can have one many times).
+    the one behind that (a round can have a token twice); and, where these find none, those that are most of one token's
+    distances, however often others stand.
     """
     n = len(tokens)
     order = np.argsort(tokens, kind="stable")
-    calls, periods, frequent = np.bincount(tokens)[tokens[order]], list[int](), frozenset[int]()
-    for behind, weights in (*((k, None) for k in range(1, MOST_IN_A_ROUND + 1)), (1, 1 / calls[1:])):
+
+    def lengths(behind: int, weights: np.ndarray | None = None) -> list[int]:
         same = tokens[order[behind:]] == tokens[order[:-behind]]
         apart = (order[behind:] - order[:-behind])[same]
-        distances = np.bincount(apart, minlength=1)[: LONGEST_ROUND + 1]
-        rank = distances if weights is None else np.bincount(apart, weights[same], minlength=1)[: LONGEST_ROUND + 1]
-        often = np.argsort(-rank, kind="stable")[:MOST_PERIODS].tolist()
-        periods += [p for p in often if distances[p] >= LEAST_ROUNDS - 1 and p not in periods]
-        frequent = frozenset(periods) if weights is None else frequent
+        often = np.bincount(apart, minlength=1)[: LONGEST_ROUND + 1]
+        rank = often if weights is None else np.bincount(apart, weights[behind:][same], minlength=1)[: LONGEST_ROUND + 1]
+        return [p for p in np.argsort(-rank, kind="stable")[:MOST_PERIODS].tolist() if often[p] >= LEAST_ROUNDS - 1]
+
+    frequent = dict.fromkeys(p for behind in range(1, MOST_IN_A_ROUND + 1) for p in lengths(behind))
+    periods = dict.fromkeys([*frequent, *lengths(1, 1 / np.bincount(tokens)[tokens[order]])] if n else [])
     found: list[tuple[int, int, int]] = []
     taken = np.zeros(n, bool)
     runs = []

@@ -216,6 +216,13 @@ def has_prices(trace: Trace) -> bool:
     return not len(trace.work) or (len(launches) > 0 and launches.median_us >= SHORTEST_LAUNCH_US)
 
 
+def usual_prices(trace: Trace) -> ProfilerOverhead:
+    """Return what the profiler usually costs in such a recording."""
+    if not len(trace.work):
+        return CPU_PRICES
+    return PRICES if trace.header.get("record_shapes") else msgspec.structs.replace(PRICES, op_us=WITHOUT_SHAPES_US)
+
+
 def is_playable(trace: Trace) -> bool:
     """Return whether a run can be played again by what its trace holds: steps, GPU work whose launches are there (but for a tenth
     at most, and for what was launched before the recording began), and no collectives, which wait for other processes. Without a
@@ -252,11 +259,7 @@ class RunWithoutProfiler:
         self.replay = Replay(trace, steps or steps_to_play(trace))
         self.unchanged_us = self.replay.play().step_us
         self._marks_steps = bool(trace.steps.is_named(is_step).all())  # the profiler's step() takes its time, too
-        self.prices = PRICES
-        if not len(trace.work):
-            self.prices = CPU_PRICES
-        elif not trace.header.get("record_shapes"):
-            self.prices = msgspec.structs.replace(PRICES, op_us=WITHOUT_SHAPES_US)
+        self.prices = usual_prices(trace)
         if trace.host_prices and not plain_step_of_header(trace.header.get(PLAIN_STEP)):
             self.prices = self.prices.times(trace.host_prices.factor)
 
