@@ -5,6 +5,7 @@ A text is a row of 256 word numbers; the vocabulary has 2000 words.
 
 import torch
 from torch import nn
+from torch.profiler import record_function
 
 TEXTS, WORDS, VOCAB, CLASSES = 64, 256, 2000, 10
 
@@ -19,10 +20,13 @@ def data(device, n):  # the n-th batch; it stays as it is
 
 @torch.no_grad()
 def step(layer, texts):
-    rows = []
-    for text in texts.tolist():
-        counts = [0.0] * VOCAB
-        for word in text:
-            counts[word] += 1
-        rows.append(counts)
-    return layer(torch.tensor(rows, device=texts.device))  # [texts, classes]
+    with record_function("list the words"):
+        listed = texts.tolist()
+    with record_function("count the words"):
+        rows = [[0.0] * VOCAB for _ in listed]
+        for counts, text in zip(rows, listed, strict=True):
+            for word in text:
+                counts[word] += 1
+    with record_function("make a tensor"):
+        counts = torch.tensor(rows, device=texts.device)  # [texts, vocab]
+    return layer(counts)  # [texts, classes]

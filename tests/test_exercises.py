@@ -1093,7 +1093,7 @@ QUIET = [80.0] * 8 + [110.0]
     [
         ("03_unit_rows", "fourteen", True),
         ("06_features", "four to thirty times as long", False),
-        ("13_word_counts", "about 3%", False),
+        ("13_word_counts", "torch.tensor: make a tensor", False),
     ],
 )
 def test_times_of_a_busy_machine_are_not_to_be_trusted(talk, monkeypatch, capsys, rounds_us, busy, noted, name, right, counts):
@@ -1117,6 +1117,16 @@ def test_outputs_may_be_narrower_and_not_wider():
     wide, narrow = [torch.ones(2, dtype=torch.float64)] * 6, [torch.ones(2)] * 6
     assert measure.difference(wide, narrow) == ""
     assert measure.difference(narrow, wide) == "output 1 is float64, where the program as given has float32"
+
+
+def test_the_table_of_ops_ends_with_the_annotations_and_all_that_runs_inside_them():
+    said = session.longest_ops(read(str(BY_NAME["16_wide_mlp"].recorded[0])))
+    assert said.splitlines()[0] == f"  {'op':35}    calls   own time  (a step, the mean of 3)"
+    assert said.splitlines()[-3:] == [
+        f"  {'annotation':35}    calls       time",
+        f"  {'Optimizer.step#AdamW.step':35}        1    1.57 ms",
+        f"  {'Optimizer.zero_grad#AdamW.zero_grad':35}        1    26.3 µs",
+    ]
 
 
 # --- What a wrong guess is told

@@ -486,12 +486,17 @@ class Session:
 
 def longest_ops(facts: Facts, whose: str = "", asked: Sequence[str] = ()) -> str:
     """Return the ops that take most of a step by themselves, and those that are `asked` for: how often each runs, and how much
-    of the step's time is its own.
+    of the step's time is its own; then the annotations, with all that runs inside them.
     """
     steps, rows = len(facts.steps), sorted(facts.ops, key=lambda one: -one.self_us)
     rows = [*rows[:MOST_OPS], *(row for row in rows[MOST_OPS:] if row.name in asked)]
-    lines = [f"  {row.name:28} {row.calls / steps:8g} {us(row.self_us / steps):>10}" for row in rows]
-    return "\n".join([f"  {'op':28} {'calls':>8} {'own time':>10}  ({whose}a step, the mean of {steps})", *lines])
+    annotations = facts.annotations[:MOST_OPS]
+    wide = max(28, *(len(one.name) for one in annotations)) if annotations else 28
+    lines = [f"  {row.name:{wide}} {row.calls / steps:8g} {us(row.self_us / steps):>10}" for row in rows]
+    if annotations:
+        lines.append(f"  {'annotation':{wide}} {'calls':>8} {'time':>10}")
+        lines += [f"  {one.name:{wide}} {one.calls / steps:8g} {us((one.total_us or 0.0) / steps):>10}" for one in annotations]
+    return "\n".join([f"  {'op':{wide}} {'calls':>8} {'own time':>10}  ({whose}a step, the mean of {steps})", *lines])
 
 
 def _is_option(typed: str, choice: Choice) -> bool:
