@@ -267,7 +267,7 @@ def test_a_ranks_finding_is_told_with_what_it_saves_of_the_jobs_step(capsys):
     found = {one["slug"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
     between = found["python-between-ops"]
     # Without the fault a step took 25.3 ms in place of 39.0, as recorded: 0.35.
-    assert between["ranks"] == [1] and between["gain"] == {"low": 0.113593, "high": 0.3268, "of": "plain"}
+    assert between["ranks"] == [1] and between["gain"] == {"low": 0.146977, "high": 0.467023, "of": "plain"}
     assert cli.main([*map(str, JOBS["data_parallel_slow30"])]) == 0
     assert (
         "\nbest change (to what delays rank 1, saves 21% to 33% of a step): Fix what delays\n  this rank"
@@ -275,7 +275,7 @@ def test_a_ranks_finding_is_told_with_what_it_saves_of_the_jobs_step(capsys):
     )
     assert cli.main([*map(str, JOBS["data_parallel_25mb"])]) == 0
     assert (
-        "\nbest change (unfused-pointwise of all ranks, saves 2% to 12% of a step): Fuse\n  pointwise kernels with "
+        "\nbest change (unfused-pointwise of all ranks, saves 4% to 13% of a step): Fuse\n  pointwise kernels with "
         "torch.compile, or use a fused op\n"
     ) in capsys.readouterr().out
 
@@ -406,7 +406,7 @@ def test_parameters_that_are_gathered_twice_are_told_with_what_keeping_them_save
     assert cli.main([*map(str, JOBS["sharded"]), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     gain = {one["slug"]: one["gain"] for one in told["findings"]}["gathered-again"]
-    assert (round(gain["low"], 3), round(gain["high"], 3)) == (0.011, 0.058)
+    assert (round(gain["low"], 3), round(gain["high"], 3)) == (0.018, 0.088)
     assert gain["low"] < 1 - 24.2 / 26.2 <= gain["high"] + 0.03  # as the ledger counts it
     gathers = [one for one in told["communication"] if one["name"] == "allgather" and one["bytes"] > 1e6]
     assert [(one["phase"], one["calls"], one["asked_by"]) for one in gathers] == [

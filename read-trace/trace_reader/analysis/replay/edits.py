@@ -180,17 +180,17 @@ Edit = Callable[[Edited], object]
 GONE, ELSEWHERE, REPLACED, WAITS, AT_ONCE, ONCE, UNSURE = "gone", "elsewhere", "replaced", "waits", "at once", "once", "unsure"
 AS_PLAYED = "as played"
 # By the kind of a change: how far what was measured was from what the replay said, as logarithms of odds (of what is saved to
-# what is left), the band that holds four of five. Of 203 pairs, H100, H200 and CPUs, torch 2.11, 2026-11-26 and 27
+# what is left), the band that holds four of five. Of 306 pairs, H100, H200 and CPUs, torch 2.11, 2026-11-26 to 28
 # (read-trace/benchmarks/bands.py).
 BANDS = {
-    GONE: (-0.85, 0.85),  # of 66
-    ELSEWHERE: (-1.05, 0.2),  # of 10: what the CPU does between ops, and has to do in another way
-    REPLACED: (-1.05, 0.65),  # of 79
-    WAITS: (-0.5, 0.75),  # of 11, wider than these say: they are few
-    AT_ONCE: (-1.3, 1.1),  # of 13, replayed as a CUDA graph or batched: narrower than these say, or nothing is said
-    ONCE: (-0.35, 1.25),  # of 17
+    GONE: (-0.3, 1.3),  # of 86
+    ELSEWHERE: (-0.75, 0.85),  # of 12: what the CPU does between ops, and has to do in another way
+    REPLACED: (-0.6, 0.8),  # of 120
+    WAITS: (-0.3, 0.9),  # of 17, wider than these say: they are few
+    AT_ONCE: (-1.3, 1.1),  # of 20, replayed as a CUDA graph or batched: narrower than these say, or nothing is said
+    ONCE: (-0.75, 0.8),  # of 37
     AS_PLAYED: (0.0, 0.0),  # of a place: what is there at most
-    UNSURE: (-9.0, 0.3),  # of 7, no band of which holds so many: what takes the place of what is gone may take as long
+    UNSURE: (-9.0, 0.3),  # of 14, no band of which holds so many: what takes the place of what is gone may take as long
 }
 
 
