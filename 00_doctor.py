@@ -13,13 +13,12 @@ import dataclasses
 import json
 import sys
 
+from common.short_errors import ShortErrorParser
 from doctor.checks import examine, exit_code, report
 
 
 def parse_args(argv=None):
-    parser = argparse.ArgumentParser(
-        prog="00_doctor.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ShortErrorParser(prog="00_doctor.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print a JSON list of name, status, text and todo, for programs")
     return parser.parse_args(argv)
 

@@ -22,15 +22,14 @@ import signal
 import sys
 import webbrowser
 
+from common.short_errors import ShortErrorParser
 from exercises.judge.book import Exercise, exercises
 from exercises.judge.progress import Progress
 from exercises.judge.session import ExerciseError, Session
 
 
 def parse_args(argv=None):
-    parser = argparse.ArgumentParser(
-        prog="exercise.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ShortErrorParser(prog="exercise.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "exercise", nargs="?", help="number or name of the exercise, as 3, E3 or 03_unit_rows (default: the next unsolved one)"
     )

@@ -11,6 +11,7 @@ import sys
 from typing import NoReturn
 
 from common.run_names import Run, check_folder, run_tag
+from common.short_errors import ShortErrorParser
 import torch
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -67,7 +68,7 @@ def guess_and_look(doc: str) -> tuple[str, str]:
     return f"{before}Then look at the trace; --look says what it shows.{blank}{rest}", f"{look[:1].upper()}{look[1:]}"
 
 
-class LessonParser(argparse.ArgumentParser):
+class LessonParser(ShortErrorParser):
     """The flags that all lessons share; a lesson adds its sizes with `add_size`, a choice that names the run
     with `add_variant`, and the rest with `add_argument`.
 

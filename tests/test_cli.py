@@ -161,12 +161,15 @@ def test_hyphens_and_underscores_are_the_same(flag):
         ("04_d_kernels_attention.py", "--dtype fp32", "--dtype fp32: FlashAttention-2 has kernels for bf16 and fp16 only"),
         ("04_d_kernels_attention.py", "--head_dim 264", "--head_dim 264: FlashAttention-2 has kernels for up to 256"),
         ("02_linear.py", "--size 64", "unrecognized arguments: --size 64"),
+        ("01_matmul_add.py", "--sizee 64", "unrecognized arguments: --sizee 64 (did you mean --size?)"),
+        ("01_matmul_add.py", "--warm-up", "unrecognized arguments: --warm-up (did you mean --warmup?)"),
     ],
 )
 def test_a_mistake_in_the_flags_is_one_message_and_exit_code_2(script, flags, message, capsys):
     with pytest.raises(SystemExit) as end:
         parse(script, *flags.split())
     assert end.value.code == 2
-    last = capsys.readouterr().err.splitlines()[-1]
+    first, *rest = capsys.readouterr().err.splitlines()
     choices = re.compile(r"(?<=choose from ).*(?=\))")  # some versions of Python quote each of them
-    assert choices.sub(lambda found: found[0].replace("'", ""), last) == f"{script}: error: {message}"
+    assert choices.sub(lambda found: found[0].replace("'", ""), first) == f"error: {message}"
+    assert rest == [f"  all flags: uv run {script} --help"]
