@@ -430,7 +430,88 @@ UNDETACHED = ((*CRITIC, *DRAWS), (2, 3), CRITIC), ((*CRITIC, *DRAWS), (0, 1), DR
 DETACHED = (CRITIC, (), CRITIC), ((*CRITIC, *DRAWS), (0, 1), DRAWS)
 
 
+def kept(parts=50, made=1, listed=False):
+    """A layer whose result is joined with those of other steps, and what is counted of all."""
+    dims = [[[32, 8]] * parts] if listed else [[]]
+    layers = [shaped("aten::linear", 10 * n, 8, [32, 16], [8, 16]) for n in range(made)]
+    return [*layers, op("aten::cat", 100, 100, **{"Input Dims": dims, "Input type": ["TensorList"]}),
+            shaped("aten::argmax", 210, 200, [32 * parts, 8]), shaped("aten::mean", 420, 50, [32 * parts]),
+            shaped("aten::exp", 480, 100, [32, 8])]  # fmt: skip
+
+
+def sampled(rounds=4, layers=2, random=True):
+    """A network with dropout behind its first layers, so many times."""
+    events = []
+    for at in range(10, 10 + 100 * rounds, 100):
+        events += [shaped("aten::linear", at + 10 * n, 8, [4, 16 if n else 12], [16, 16 if n else 12]) for n in range(layers)]
+        events += [shaped("aten::dropout", at + 40, 10, [4, 16])]
+        events += [op("aten::bernoulli_", at + 42, 4)] * random
+        events += [shaped("aten::linear", at + 60, 8, [4, 16], [2, 16]), shaped("aten::softmax", at + 70, 8, [4, 2])]
+    return events
+
+
+def picked(columns=10, between=(), behind=()):
+    """Scores of 1,000 candidates, of which some are gathered."""
+    return [shaped("aten::matmul", 10, 400, [8, 16], [16, 1000]), *between,
+            shaped("aten::gather", 420, 10, [8, 1000], [8, columns]), *behind]  # fmt: skip
+
+
+def compared(rows=8, candidates=1000, ranks="aten::topk", behind=()):
+    """A layer on the batch, two on the candidates, and a product of both."""
+    return [shaped("aten::linear", 10, 40, [rows, 16], [32, 16]), shaped("aten::linear", 60, 200, [candidates, 24], [64, 24]),
+            shaped("aten::relu", 270, 50, [candidates, 64]), shaped("aten::linear", 330, 100, [candidates, 64], [32, 64]),
+            op("aten::numpy_T", 440, 2, **{"Input Dims": [[candidates, 32]], "Input type": ["float"]}),
+            shaped("aten::matmul", 450, 100, [rows, 32], [32, candidates]), shaped(ranks, 560, 50, [rows, candidates]),
+            *behind]  # fmt: skip
+
+
+def cells(gates=4, times=3, layer="aten::linear", activation="aten::tanh"):
+    """An LSTM by hand: of each gate a layer of the input and one of the state."""
+    events = []
+    for at in range(10, 10 + 200 * times, 200):
+        for gate in range(gates):
+            us = at + 30 * gate
+            events += [shaped(layer, us, 12, [4, 8], [16, 8]), shaped(layer, us + 13, 12, [4, 16], [16, 16])]
+            events += [shaped("aten::add", us + 26, 2, [4, 16], [4, 16])]
+        events += [shaped("aten::sigmoid", at + 130, 2, [4, 16]), shaped(activation, at + 135, 2, [4, 16]),
+                   shaped("aten::mul", at + 140, 2, [4, 16], [4, 16])]  # fmt: skip
+    return events
+
+
 CASES = {
+    "history-in-each-step": (
+        [step(0, 0, 1000), *kept()],
+        "joined per step: 1 x (50 tensors of 32x8), of which the step made at most 3; with what goes over all of them; 350.0 µs "
+        "of CPU time: 35% of the steps' time",
+        [step(0, 0, 1000), *kept(made=4)],
+    ),
+    "layers-before-dropout-again": (
+        [step(0, 0, 1000), *sampled(rounds=8)],
+        "per step: 1 x 8 times the same layers, 2 of them before the first dropout; 112.0 µs of CPU time: 11% of the steps' time",
+        [step(0, 0, 1000), *sampled(rounds=8, random=False)],
+    ),
+    "scored-then-picked": (
+        [step(0, 0, 1000), *picked()],
+        "1 product per step: 8x10 of 8x1000 scores are picked; 400.0 µs of CPU time: 40% of the steps' time",
+        [step(0, 0, 1000), *picked(columns=200)],
+    ),
+    "candidates-each-time": (
+        [step(0, 0, 1000), *compared()],
+        "3 ops per step make the vectors of 1,000 candidates, with which 8 rows are compared; 350.0 µs of CPU time: 35% of the "
+        "steps' time",
+        [step(0, 0, 1000), *compared(ranks="aten::relu")],
+    ),
+    "gates-one-by-one": (
+        [step(0, 0, 1000), *cells()],
+        "3 cells per step, with 4 x aten::linear (4x8, 16x8) and 4 x aten::linear (4x16, 16x16) in each; 216.0 µs of CPU time: "
+        "22% of the steps' time",
+        [step(0, 0, 1000), *cells(gates=2)],
+    ),
+    "read-one-by-one": (
+        [step(0, 0, 2000), *(e for n in range(20) for e in (op("aten::select", 50 * n, 10), op("aten::item", 50 * n + 12, 30)))],
+        "in a row, per step: 20 x (aten::item, aten::select); 800.0 µs of CPU time: 40% of the steps' time",
+        [step(0, 0, 2000), *(e for n in range(20) for e in (op("aten::exp", 50 * n, 10), op("aten::item", 50 * n + 12, 30)))],
+    ),
     "no-gpu-events": ([step(0, 0, 10), launch(1, 1)], "1 kernel launch and no GPU event", [step(0, 0, 10), op("aten::mm", 1, 2)]),
     "overhead-bound": (
         runs("a", (10, 10, 10)),
@@ -1189,6 +1270,10 @@ MEMORY = [("aten::linear", [2, 90, 16], [16, 16]), ("aten::linear", HIDDEN, [16,
         ([("aten::mul", [6, 1], [1, 4]), ("aten::mul", [6, 4], [6, 4]), ("aten::mm", [6, 4], [4, 4])], False),
         ([CONV, ("aten::max_pool2d", [1, 4, 8, 8]), ("aten::view", [1, 4, 4, 4]), ("aten::linear", [1, 64], [9, 64])], True),
         ([CONV, ("aten::max_pool2d", [1, 4, 8, 8]), ("aten::view", [1, 5, 4, 4]), ("aten::linear", [1, 80], [9, 80])], False),
+        # A network of frames, whose results are kept flat; a state that comes back in another shape, with as many numbers.
+        ([("aten::select", [1, 4, 3, 8, 8]), CONV, ("aten::relu", [1, 4, 8, 8]), ("aten::flatten", [1, 4, 8, 8])], True),
+        ([CONV, ("aten::relu", [1, 4, 8, 8]), ("aten::flatten", [1, 4, 8, 8]), ("aten::exp", [3, 3]),
+          ("aten::tanh", [2, 128])], False),
         ([("aten::linear", [2, 8], [6, 8]), ("aten::narrow", [2, 6]), ("aten::linear", [2, 3], [5, 3])], True),
         ([("aten::linear", [2, 8], [6, 8]), ("aten::narrow", [2, 6]), ("aten::linear", [1, 3], [5, 3])], False),  # two parts
         ([("aten::linear", [2, 8], [6, 8]), ("aten::amax", [2, 6]), ("aten::linear", [2], [5, 2])], True),
@@ -2251,6 +2336,40 @@ def test_passes_between_which_weights_may_change_promise_nothing(tmp_path, chang
     facts = read(write(tmp_path / "t.json", step(0, 0, 1000), *passes(4), *updates))
     (seen,) = (one for one in facts.findings if one.slug == "many-backward-passes")
     assert seen.gain_unknown_because == why
+
+
+@pytest.mark.parametrize(("shape", "why"), [
+    ([8, 16], "something is changed in place between them, which may be the weights"),
+    ([], None),  # as a sum of losses
+    ([4, 8], None),  # as a layer's input
+])  # fmt: skip
+def test_what_no_layer_takes_as_a_weight_may_change_between_passes(tmp_path, shape, why):
+    between = [shaped("aten::add_", 200 * k + 150, 20, shape, shape) for k in range(4)]
+    layer = shaped("aten::linear", 190, 2, [4, 8], [8, 16])
+    facts = read(write(tmp_path / "t.json", step(0, 0, 1000), *passes(4), *between, layer, record_shapes=1))
+    (seen,) = (one for one in facts.findings if one.slug == "many-backward-passes")
+    assert seen.gain_unknown_because == why
+
+
+@pytest.mark.parametrize(("slug", "events", "told"), [
+    ("history-in-each-step", kept(parts=12, listed=True), True),
+    ("history-in-each-step", kept(parts=12), False),  # of so few the profiler has their shapes
+    ("history-in-each-step", kept(made=0), False),  # of other tensors than the step makes
+    ("layers-before-dropout-again", sampled(rounds=8, layers=0), False),
+    ("layers-before-dropout-again", [*sampled(rounds=8), *on(2, backward("Addmm", 900, 50, 1))], False),
+    ("scored-then-picked", picked(behind=[shaped("aten::softmax", 440, 10, [8, 1000])]), False),
+    ("scored-then-picked", picked(between=[shaped("aten::softmax", 412, 5, [8, 1000])]), False),
+    ("candidates-each-time", compared(rows=1000), False),  # which of both are the batch?
+    ("candidates-each-time", compared(ranks="aten::softmax"), True),
+    ("candidates-each-time",
+     compared(ranks="aten::softmax", behind=[shaped("aten::matmul", 620, 20, [8, 1000], [1000, 32])]), False),  # attention
+    ("candidates-each-time", [*compared(), *on(2, backward("Addmm", 900, 50, 1))], False),
+    ("gates-one-by-one", cells(activation="aten::relu"), False),
+    ("gates-one-by-one", cells(times=1), False),
+    ("gates-one-by-one", cells(layer="aten::conv2d"), True),
+])  # fmt: skip
+def test_what_is_kept_picked_or_shared_by_gates(tmp_path, slug, events, told):
+    assert (slug in found(tmp_path, [step(0, 0, 1000), *events])) is told
 
 
 def test_neighbours_that_meet_within_a_rounding_do_not_cross(tmp_path):

@@ -1,5 +1,5 @@
-"""Work that is done again: constants made anew, statistics of a table, a history that each round goes over, workers that start
-anew.
+"""Work that is done again: constants made anew, statistics of a table, a history that each round or step goes over, layers
+before a dropout, workers that start anew.
 """
 
 from collections import Counter
@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 from trace_reader.analysis.replay.edits import GONE, Effect, all_of, dropped, skipped
-from trace_reader.analysis.replay.places import nodes_of
+from trace_reader.analysis.replay.places import loops, nodes_of
 from trace_reader.analysis.replay.rounds import Shape, broadcast, made_of
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import inputs_of, shapes_of, shapes_of_first, shapes_within, tensors_of
@@ -48,6 +48,13 @@ LEAST_ROWS = 1000  # of a table
 LEAST_ROUNDS = 6
 FEW = 2  # times as many ops run behind a call that brings a batch
 JOINS = frozenset(["aten::cat", "aten::concat", "aten::stack", "aten::hstack", "aten::vstack"])
+ROWS_JOINED = frozenset(["aten::cat", "aten::concat", "aten::vstack"])  # along the first dimension, as a rule
+LEAST_KEPT, MOST_MADE = 8, 3  # parts of a list; of these the step's own
+LISTED = 30  # parts, at most, of which the profiler records shapes
+DROPOUT = frozenset(["aten::dropout", "aten::dropout_", "aten::feature_dropout", "aten::alpha_dropout", "aten::native_dropout"])
+AT_WORK = frozenset(["aten::native_dropout", "aten::bernoulli_", "aten::_fused_dropout"])  # not in evaluation
+LAYERS = frozenset(f"aten::{name}" for name in ("linear", "conv1d", "conv2d", "conv3d", "lstm", "gru", "embedding"))
+LEAST_SAMPLES = 3  # rounds of a step
 LEAST_CALLS = 5  # of a loader: two passes of two batches at least
 LONG_NS, LONGER = 5_000_000, 5  # of a loader's first and last call of a pass, and times the others'
 
@@ -365,3 +372,96 @@ def _workers_start_anew(trace: Trace, facts: Facts) -> Seen | None:
 
 def _is_of_workers(name: str) -> bool:
     return is_loader(name) and "_MultiProcessingDataLoaderIter" in name
+
+
+@finding(
+    "history-in-each-step",
+    "in each step an aten::cat of many equal tensors, of which the step made one",
+    "the inputs of aten::cat (or stack): a list of tensors of one shape, far more than the step makes",
+    "Judging by the shapes, a step joins its own result with those of many steps before it, and goes over all of them.",
+    "If it is for a metric (accuracy, a mean): keep counts or sums, and add each batch's own. Else join once, when all are "
+    "there, or every so many steps.",
+    source="https://lightning.ai/docs/torchmetrics/stable/pages/overview.html",
+)
+def _history_in_each_step(trace: Trace, facts: Facts) -> Seen | None:
+    """By shapes: a cat of LEAST_KEPT parts and more, and ops behind it on as many rows as all parts have."""
+    if not facts.steps or not JOINS & trace.op_names:
+        return None
+    told, ops = Counter[str](), list[int]()
+    for _, one in trace.outer_ops.by(trace.step_at(trace.outer_ops.start_ns), trace.outer_ops.track):
+        for place in np.flatnonzero(one.is_named(ROWS_JOINED.__contains__)).tolist():
+            if (kept := _kept(trace, one, place)) is None:
+                continue
+            parts, shape = kept
+            behind = [int(row) for row in one.at[place + 1 :] if _rows_of(trace, int(row)) == parts * shape[0]]
+            ops += [int(one.at[place]), *behind]
+            told[f"({parts} tensors of {by_dimensions(shape)})"] += 1
+    if not told:
+        return None
+    words, every = listed(f"{n / len(facts.steps):.3g} x {what}" for what, n in told.items()), Rows(trace.slices, np.unique(ops))
+    text = f"joined per step: {words}, of which the step made at most {MOST_MADE}; with what goes over all of them"
+    return seen_with_time(trace, facts, every, text, Effect(dropped(every), kind=GONE))
+
+
+def _kept(trace: Trace, ops: Rows, place: int) -> tuple[int, Shape] | None:
+    """Return how many parts a cat joins, and their shape, where the step makes at most MOST_MADE of them. Of more than LISTED
+    parts no shapes are recorded: then the next op's input tells, whose rows are so many times those of what the step makes.
+    """
+    own = Counter[Shape]()
+    for row, name in zip(ops.at[:place].tolist(), ops.names[:place], strict=True):
+        if (shapes := shapes_of(trace.slices, row)) and name not in VIEW_OPS and (made := made_of(name, shapes, [])):
+            own[made] += 1
+    parts = shapes_of_first(trace.slices, int(ops.at[place]))
+    if not parts and place + 1 < len(ops):
+        joined = next(iter(shapes_of(trace.slices, int(ops.at[place + 1]))), ())
+        whole = [shape for shape in own if shape[1:] == joined[1:] and shape[:1] and not joined[0] % max(shape[0], 1)]
+        parts = next(([shape] * n for shape in whole if (n := joined[0] // shape[0]) > LISTED), [])
+    if len(parts) < LEAST_KEPT or len(set(parts)) != 1 or not parts[0] or not 1 <= own[parts[0]] <= MOST_MADE:
+        return None
+    return len(parts), parts[0]
+
+
+@finding(
+    "layers-before-dropout-again",
+    "in inference the same layers several times in a row, with dropout at work behind some of them",
+    "aten::dropout in each round of a loop over the same layers",
+    "Dropout is at work, and the same layers run several times in a row, as in Monte Carlo dropout. What stands before a round's "
+    "first dropout is not random.",
+    "If all rounds have the same input: compute what stands before the first dropout once, and pass the result, repeated as "
+    "often as there are rounds, through the rest as one batch.",
+    source="https://arxiv.org/abs/1506.02142",
+)
+def _layers_before_dropout_again(trace: Trace, facts: Facts) -> Seen | None:
+    """By shapes: a round begins with the op whose input no op of the round makes."""
+    if trace.has_backward or not facts.steps or not AT_WORK & trace.op_names:
+        return None
+    ops, told = list[np.ndarray](), Counter[str]()
+    for loop in (one for one in loops(trace) if one.rounds >= LEAST_SAMPLES and DROPOUT.intersection(one.ops)):
+        for run in loop.runs:
+            before = _before_dropout(trace, run)
+            layers = [name for name in _names(trace, before[:1].ravel()) if name in LAYERS]
+            if layers:
+                ops.append(before[1:].ravel())
+                told[f"{len(run)} times the same layers, {len(layers)} of them before the first dropout"] += 1
+    if not told:
+        return None
+    words = listed(f"{n / len(facts.steps):.3g} x {what}" for what, n in told.items())
+    every = Rows(trace.slices, np.sort(np.concatenate(ops)))
+    return seen_with_time(trace, facts, every, f"per step: {words}", Effect(dropped(every), kind=GONE))
+
+
+def _before_dropout(trace: Trace, run: np.ndarray) -> np.ndarray:
+    """Return the ops of each round before its first dropout (rounds x ops), of a loop's ops (rounds x ops), whose rows may begin
+    anywhere in a round; of the first or last round none, where they are not all there.
+    """
+    names, shapes = _names(trace, run[0]), [shapes_of(trace.slices, int(row)) for row in run[0]]
+    made = {made_of(name, own, after) for name, own, after in zip(names, shapes, [*shapes[1:], shapes[0]], strict=True)}
+    begins = [at for at, own in enumerate(shapes) if own and len(own[0]) > 1 and own[0] not in made and names[at] in LAYERS]
+    if not begins:
+        return run[:, :0]
+    whole = run.ravel()[begins[0] : len(run.ravel()) - (-begins[0] % len(names))].reshape(-1, len(names))
+    return whole[:, : next(at for at, name in enumerate(_names(trace, whole[0])) if name in DROPOUT)]
+
+
+def _names(trace: Trace, rows: np.ndarray) -> list[str]:
+    return [trace.slices.names[name] for name in trace.slices.name[rows].tolist()]

@@ -28,6 +28,8 @@ POINTWISE = re.compile(
 LEAST_LOOP, LEAST_OF_MODELS = 8, 4  # rounds
 MANY_ROUNDS = 16
 SMALL_US = 50.0  # of an op on a CPU
+READS = frozenset(["aten::item", "aten::resolve_neg"])  # as .item(), .tolist() and .numpy() do
+OF_READING = frozenset(f"aten::{name}" for name in ("to", "resolve_conj", "detach", "select", "unbind", "slice", "is_nonzero"))
 OF_THESE = 0.8  # of the nodes of a backward pass, made by the ops of a loop: then they are its own
 MODELS = frozenset(
     f"aten::{name}" for name in ("linear", "matmul", "conv1d", "conv2d", "conv3d", "layer_norm", "rms_norm", "batch_norm",
@@ -269,6 +271,25 @@ def _is_penalty(ops: tuple[str, ...]) -> bool:
 
 
 @finding(
+    "read-one-by-one",
+    "aten::item, or aten::to and resolve_conj, dozens of times in a row",
+    "a pattern that repeats on the CPU's lane and does nothing but read; on a GPU, a small Memcpy DtoH in each round",
+    "A loop reads numbers or rows of tensors by themselves (.item(), .tolist(), .numpy()). On a GPU each reading waits for what "
+    "was launched before it.",
+    "Read the whole tensor once, before the loop, with .tolist() or .cpu().",
+    source="https://docs.pytorch.org/docs/stable/generated/torch.Tensor.tolist.html",
+)
+def _read_one_by_one(trace: Trace, facts: Facts) -> Seen | None:
+    """Loops of MANY_ROUNDS and more, of nothing but views and what reads."""
+    found = [one for one in loops(trace) if one.rounds >= MANY_ROUNDS and _only_reads(one.ops)]
+    return _loop(trace, facts, found, "", Effect(_once(trace, found), kind=ONCE))
+
+
+def _only_reads(ops: tuple[str, ...]) -> bool:
+    return bool(READS.intersection(ops)) and all(op in READS or op in VIEW_OPS or op in OF_READING for op in ops)
+
+
+@finding(
     "repeated-ops",
     "the same few ops, dozens of times in a row",
     "a pattern that repeats on the CPU's lane, with different tensors or elements in each round",
@@ -279,7 +300,7 @@ def _is_penalty(ops: tuple[str, ...]) -> bool:
 def _repeated_ops(trace: Trace, facts: Facts) -> Seen | None:
     """Without loops that other findings tell of, layers, backward passes and optimizers."""
     found = [one for one in loops(trace) if one.rounds >= MANY_ROUNDS and not all(map(POINTWISE.match, one.ops))]
-    found = [one for one in found if _gains_at_once(trace, one)]
+    found = [one for one in found if _gains_at_once(trace, one) and not _only_reads(one.ops)]
     found = [one for one in found if not any(op.startswith(EVALUATE) for op in one.ops) and not _is_of_layers(trace, one)]
     found = [one for one in found if not lies_inside(trace, one.spans, "^Optimizer").any()]
     effect = Effect(_once(trace, found), kind=ONCE)

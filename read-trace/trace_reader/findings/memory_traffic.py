@@ -10,6 +10,7 @@ from trace_reader.analysis.replay.edits import GONE, ONCE, UNSURE, Effect, all_o
 from trace_reader.analysis.replay.places import nodes_of
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.memory_facts import curves
+from trace_reader.analysis.trace.op_cost import shapes_of
 from trace_reader.analysis.trace.time_by_place import is_numbered
 from trace_reader.findings.fusable import optimizer_steps
 from trace_reader.findings.registry import Seen, a_step, finding, listed, named, with_what_is_freed
@@ -61,6 +62,13 @@ FEWEST_CATS = 4  # a step
 CHANGES = re.compile(r"aten::(?:sub|add|addcdiv|addcmul|lerp|mul|copy|_foreach_(?!zero)\w+|_fused_\w+)_$")  # in place
 FEWEST_PASSES, LEFT_OF_PASSES = 4, 0.5  # a step; of the GPU's time of those that become one, at best
 TOO_SHORT_US = 50.0  # of a kernel, to have enough to do
+# Which inputs of an op are weights: all but the first, or any of a product's.
+WEIGHTS_AT = dict.fromkeys(
+    (f"aten::{name}" for name in ("mm", "addmm", "bmm", "matmul", "embedding")), slice(None)
+) | dict.fromkeys(
+    (f"aten::{name}" for name in ("linear", "conv1d", "conv2d", "conv3d", "layer_norm", "batch_norm", "gru", "lstm")),
+    slice(1, None),
+)
 GROWING = 0.7  # of the calls take longer than the one before
 
 
@@ -321,7 +329,9 @@ def _many_backward_passes(trace: Trace, facts: Facts) -> Seen | None:
         return None
     seen = f"{passes:.0f} backward passes per step, each of {found.nodes / len(facts.steps) / passes:.0f} nodes"
     text = f"{seen}: {about(share)} of {denominator(facts)} is in all but the first"
-    changed = trace.outer_ops.where(trace.outer_ops.is_named(lambda name: CHANGES.match(name) is not None))
+    changed = _what_may_be_weights(
+        trace, trace.outer_ops.where(trace.outer_ops.is_named(lambda name: CHANGES.match(name) is not None))
+    )
     from_ns, to_ns = found.end_ns[:-1][again[1:]], found.forward_ns[again]
     between = np.searchsorted(changed.start_ns, to_ns) - np.searchsorted(changed.start_ns, from_ns)
     if 2 * (between > 0).sum() >= again.sum():
@@ -331,6 +341,20 @@ def _many_backward_passes(trace: Trace, facts: Facts) -> Seen | None:
     small = made.where(made.duration_us < TOO_SHORT_US)
     effect = Effect(all_of(dropped(rounds, left_of_gpu=1.0), scaled(small, LEFT_OF_PASSES)), kind=ONCE)
     return Seen(text, rounds, share=share, effect=effect)
+
+
+def _what_may_be_weights(trace: Trace, changed: Rows) -> Rows:
+    """Return which of these ops change what may be a weight: by its shape, what a layer takes beside its input; all, where shapes
+    were not recorded.
+    """
+    if not trace.header.get("record_shapes"):
+        return changed
+    layers = trace.outer_ops.where(trace.outer_ops.is_named(WEIGHTS_AT.__contains__))
+    inputs = zip(layers.names, layers.at.tolist(), strict=True)
+    weights = {shape for name, row in inputs for shape in shapes_of(trace.slices, row)[WEIGHTS_AT[name]]}
+    own = [next(iter(shapes_of(trace.slices, row)), None) for row in changed.at.tolist()]
+    lists = changed.is_named(lambda name: "_foreach_" in name or "_fused_" in name)
+    return changed.where(lists | np.array([shape in weights for shape in own], bool))
 
 
 @finding(

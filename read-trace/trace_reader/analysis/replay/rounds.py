@@ -36,6 +36,10 @@ _PARTS = frozenset(["aten::split", "aten::chunk", "aten::slice", "aten::narrow"]
 _SEVERAL = frozenset(["aten::unbind", "aten::split", "aten::chunk"])
 _CONVOLUTIONS = frozenset(["aten::conv1d", "aten::conv2d", "aten::conv3d"])
 _POOLS = re.compile(r"aten::(adaptive_)?(max|avg)_pool[123]d$")
+_RESHAPES = frozenset(
+    f"aten::{name}" for name in ("flatten", "view", "reshape", "squeeze", "unsqueeze", "permute", "transpose", "unflatten", "t")
+)
+KEPT: Shape = (-1,)  # the shape of what no op of a round takes
 _REDUCTIONS = frozenset(f"aten::{name}" for name in ("mean", "sum", "amax", "amin", "argmax", "argmin", "norm", "var", "std"))
 
 
@@ -61,6 +65,10 @@ def _may_chain(trace: Trace, of_round: list[int]) -> bool:
     taken = [_taken(name, shapes) for name, shapes in ops]
     made = [made_of(*one, after) for one, after in zip(ops, [*taken[1:], taken[0]], strict=True)]
     several = [name in _SEVERAL for name, _ in ops]
+    # A view that no op of the round takes is kept in whatever shape: of what comes from outside none may have as many numbers.
+    outside = {math.prod(shape) for shapes in taken for shape in shapes if shape not in made}
+    made = [KEPT if shape is None and name in _RESHAPES and own and math.prod(own[0]) not in outside else shape
+            for shape, (name, _), own in zip(made, ops, taken, strict=True)]  # fmt: skip
     return any(shape is None for shape in made) or not any(_is_cut(place, several, taken, made) for place in range(len(ops)))
 
 
