@@ -1122,7 +1122,8 @@ def test_outputs_may_be_narrower_and_not_wider():
 def test_the_table_of_ops_ends_with_the_annotations_and_all_that_runs_inside_them():
     said = session.longest_ops(read(str(BY_NAME["16_wide_mlp"].recorded[0])))
     assert said.splitlines()[0] == f"  {'op':35}    calls   own time  (a step, the mean of 3)"
-    assert said.splitlines()[-3:] == [
+    assert said.splitlines()[-4:] == [
+        f"  {'all ops, those inside others too':35}      472",
         f"  {'annotation':35}    calls       time",
         f"  {'Optimizer.step#AdamW.step':35}        1    1.57 ms",
         f"  {'Optimizer.zero_grad#AdamW.zero_grad':35}        1    26.3 µs",

@@ -491,8 +491,9 @@ def longest_ops(facts: Facts, whose: str = "", asked: Sequence[str] = ()) -> str
     steps, rows = len(facts.steps), sorted(facts.ops, key=lambda one: -one.self_us)
     rows = [*rows[:MOST_OPS], *(row for row in rows[MOST_OPS:] if row.name in asked)]
     annotations = facts.annotations[:MOST_OPS]
-    wide = max(28, *(len(one.name) for one in annotations)) if annotations else 28
+    wide = max([32, *(len(one.name) for one in annotations)])
     lines = [f"  {row.name:{wide}} {row.calls / steps:8g} {us(row.self_us / steps):>10}" for row in rows]
+    lines.append(f"  {'all ops, those inside others too':{wide}} {sum(row.calls for row in facts.ops) / steps:8g}")
     if annotations:
         lines.append(f"  {'annotation':{wide}} {'calls':>8} {'time':>10}")
         lines += [f"  {one.name:{wide}} {one.calls / steps:8g} {us((one.total_us or 0.0) / steps):>10}" for one in annotations]

@@ -325,9 +325,14 @@ def _of_all_steps(view: TraceView) -> str:
     return f" of all {len(view.facts.steps)} steps" if len(view.facts.steps) > 1 else ""
 
 
+def _calls_of_a_step(view: TraceView) -> str:
+    calls = sum(op.calls for op in view.facts.ops)
+    return f", {calls / len(view.facts.steps):,.0f} a step" if view.facts.steps else ""
+
+
 OPS = Table(
     key="ops",
-    title=lambda view: f"Ops{_of_all_steps(view)} (self: without the ops inside)",
+    title=lambda view: f"Ops{_of_all_steps(view)}{_calls_of_a_step(view)} (self: without the ops inside)",
     rows=lambda view: sorted(view.facts.ops, key=lambda op: (-op.self_us, op.name)),
     columns=(
         Column("op", lambda op, view: short(op.name, view.style)),
