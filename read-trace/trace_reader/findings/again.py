@@ -12,7 +12,7 @@ from trace_reader.analysis.replay.places import loops, nodes_of
 from trace_reader.analysis.replay.rounds import Shape, broadcast, made_of
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import inputs_of, shapes_of, shapes_of_first, shapes_within, tensors_of
-from trace_reader.findings.registry import Seen, finding, listed, seen_with_time
+from trace_reader.findings.registry import Seen, finding, lies_inside, listed, seen_with_time
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, among, median
 from trace_reader.model.slices import Inputs
@@ -48,13 +48,17 @@ LEAST_ROWS = 1000  # of a table
 LEAST_ROUNDS = 6
 FEW = 2  # times as many ops run behind a call that brings a batch
 JOINS = frozenset(["aten::cat", "aten::concat", "aten::stack", "aten::hstack", "aten::vstack"])
-ROWS_JOINED = frozenset(["aten::cat", "aten::concat", "aten::vstack"])  # along the first dimension, as a rule
+JOINS_ROWS = frozenset(["aten::cat", "aten::concat", "aten::vstack"]).__contains__  # along the first dimension, as a rule
+MOST_JOINED = 16  # cats of a step
 LEAST_KEPT, MOST_MADE = 8, 3  # parts of a list; of these the step's own
 LISTED = 30  # parts, at most, of which the profiler records shapes
 DROPOUT = frozenset(["aten::dropout", "aten::dropout_", "aten::feature_dropout", "aten::alpha_dropout", "aten::native_dropout"])
 AT_WORK = frozenset(["aten::native_dropout", "aten::bernoulli_", "aten::_fused_dropout"])  # not in evaluation
 LAYERS = frozenset(f"aten::{name}" for name in ("linear", "conv1d", "conv2d", "conv3d", "lstm", "gru", "embedding"))
 LEAST_SAMPLES = 3  # rounds of a step
+TAKES_WINDOWS = LAYERS | {"aten::matmul", "aten::mm", "aten::bmm", "aten::einsum", "aten::scaled_dot_product_attention",
+                          "aten::cdist", "aten::layer_norm", "aten::batch_norm", "aten::transpose", "aten::t", "aten::numpy_T",
+                          "aten::T", "aten::mT"}  # fmt: skip
 LEAST_CALLS = 5  # of a loader: two passes of two batches at least
 LONG_NS, LONGER = 5_000_000, 5  # of a loader's first and last call of a pass, and times the others'
 
@@ -384,18 +388,23 @@ def _is_of_workers(name: str) -> bool:
     source="https://lightning.ai/docs/torchmetrics/stable/pages/overview.html",
 )
 def _history_in_each_step(trace: Trace, facts: Facts) -> Seen | None:
-    """By shapes: a cat of LEAST_KEPT parts and more, and ops behind it on as many rows as all parts have."""
+    """By shapes: a cat of LEAST_KEPT parts and more, and ops behind it on as many rows as all parts have. Not where a layer, a
+    product or attention takes them: a window, a sample of a memory, or keys and values.
+    """
     if not facts.steps or not JOINS & trace.op_names:
         return None
     told, ops = Counter[str](), list[int]()
     for _, one in trace.outer_ops.by(trace.step_at(trace.outer_ops.start_ns), trace.outer_ops.track):
-        for place in np.flatnonzero(one.is_named(ROWS_JOINED.__contains__)).tolist():
-            if (kept := _kept(trace, one, place)) is None:
-                continue
-            parts, shape = kept
-            behind = [int(row) for row in one.at[place + 1 :] if _rows_of(trace, int(row)) == parts * shape[0]]
-            ops += [int(one.at[place]), *behind]
-            told[f"({parts} tensors of {by_dimensions(shape)})"] += 1
+        windows, of_step = set[int](), list[tuple[int, Shape, list[int]]]()
+        for place, parts, shape in _kept(trace, one)[:MOST_JOINED]:
+            behind = [row for row in one.at[place + 1 :].tolist() if _rows_of(trace, row) == parts * shape[0]]
+            of_step.append((parts, shape, [int(one.at[place]), *behind] if behind else []))
+            if TAKES_WINDOWS.intersection(_names(trace, np.array(behind, np.int64))):
+                windows.add(parts)  # and what is joined of as many belongs to it
+        for parts, shape, rows in of_step:
+            if rows and parts not in windows:
+                ops += rows
+                told[f"({parts} tensors of {by_dimensions(shape)})"] += 1
     if not told:
         return None
     words, every = listed(f"{n / len(facts.steps):.3g} x {what}" for what, n in told.items()), Rows(trace.slices, np.unique(ops))
@@ -403,37 +412,53 @@ def _history_in_each_step(trace: Trace, facts: Facts) -> Seen | None:
     return seen_with_time(trace, facts, every, text, Effect(dropped(every), kind=GONE))
 
 
-def _kept(trace: Trace, ops: Rows, place: int) -> tuple[int, Shape] | None:
-    """Return how many parts a cat joins, and their shape, where the step makes at most MOST_MADE of them. Of more than LISTED
-    parts no shapes are recorded: then the next op's input tells, whose rows are so many times those of what the step makes.
+def _kept(trace: Trace, ops: Rows) -> list[tuple[int, int, Shape]]:
+    """Return each cat (its place) of many parts, how many they are, and their shape, where the step makes at most MOST_MADE of
+    them before. Of more than LISTED parts no shapes are recorded: then the next op's input tells, whose rows are so many times
+    those of what the step makes.
     """
-    own = Counter[Shape]()
-    for row, name in zip(ops.at[:place].tolist(), ops.names[:place], strict=True):
-        if (shapes := shapes_of(trace.slices, row)) and name not in VIEW_OPS and (made := made_of(name, shapes, [])):
-            own[made] += 1
-    parts = shapes_of_first(trace.slices, int(ops.at[place]))
-    if not parts and place + 1 < len(ops):
-        joined = next(iter(shapes_of(trace.slices, int(ops.at[place + 1]))), ())
-        whole = [shape for shape in own if shape[1:] == joined[1:] and shape[:1] and not joined[0] % max(shape[0], 1)]
-        parts = next(([shape] * n for shape in whole if (n := joined[0] // shape[0]) > LISTED), [])
-    if len(parts) < LEAST_KEPT or len(set(parts)) != 1 or not parts[0] or not 1 <= own[parts[0]] <= MOST_MADE:
-        return None
-    return len(parts), parts[0]
+    joins = {
+        place: shapes_of_first(trace.slices, int(ops.at[place])) for place in np.flatnonzero(ops.is_named(JOINS_ROWS)).tolist()
+    }
+    joins = {place: parts for place, parts in joins.items() if not parts or (len(parts) >= LEAST_KEPT and len(set(parts)) == 1)}
+    found, own, made = list[tuple[int, int, Shape]](), Counter[Shape](), dict[tuple[int, int], Shape | None]()
+    kinds = zip(trace.slices.name[ops.at].tolist(), trace.slices.detail[ops.at].tolist(), strict=True)
+    for place, (kind, name) in enumerate(zip(kinds, ops.names, strict=True)) if joins else ():
+        if place in joins:
+            parts = joins[place]
+            if not parts and place + 1 < len(ops):
+                joined = next(iter(shapes_of(trace.slices, int(ops.at[place + 1]))), ())
+                whole = [shape for shape in own if joined and shape[1:] == joined[1:] and not joined[0] % max(shape[0], 1)]
+                parts = next(([shape] * n for shape in whole if (n := joined[0] // max(shape[0], 1)) > LISTED), [])
+            if parts and parts[0] and 1 <= own[parts[0]] <= MOST_MADE:
+                found.append((place, len(parts), parts[0]))
+        elif name not in VIEW_OPS:
+            if kind not in made:
+                shapes = shapes_of(trace.slices, int(ops.at[place]))
+                made[kind] = made_of(name, shapes, []) if shapes else None
+            if shape := made[kind]:
+                own[shape] += 1
+    return found
 
 
 @finding(
     "layers-before-dropout-again",
-    "in inference the same layers several times in a row, with dropout at work behind some of them",
+    "in inference layers of the same shapes several times in a row, with dropout at work behind some of them",
     "aten::dropout in each round of a loop over the same layers",
-    "Dropout is at work, and the same layers run several times in a row, as in Monte Carlo dropout. What stands before a round's "
-    "first dropout is not random.",
-    "If all rounds have the same input: compute what stands before the first dropout once, and pass the result, repeated as "
-    "often as there are rounds, through the rest as one batch.",
+    "Dropout is at work, and layers of the same shapes run several times in a row, as in Monte Carlo dropout. What stands before "
+    "a round's first dropout is not random.",
+    "If all rounds have the same weights and the same input: compute what stands before the first dropout once, and pass the "
+    "result, repeated as often as there are rounds, through the rest as one batch.",
     source="https://arxiv.org/abs/1506.02142",
 )
 def _layers_before_dropout_again(trace: Trace, facts: Facts) -> Seen | None:
     """By shapes: a round begins with the op whose input no op of the round makes."""
     if trace.has_backward or not facts.steps or not AT_WORK & trace.op_names:
+        return None
+    at_work = trace.ops.where(trace.ops.is_named(AT_WORK.__contains__))
+    if not (
+        lies_inside(trace, at_work, "^aten::(feature_|alpha_)?dropout") | at_work.is_named("aten::native_dropout".__eq__)
+    ).any():
         return None
     ops, told = list[np.ndarray](), Counter[str]()
     for loop in (one for one in loops(trace) if one.rounds >= LEAST_SAMPLES and DROPOUT.intersection(one.ops)):
@@ -442,7 +467,7 @@ def _layers_before_dropout_again(trace: Trace, facts: Facts) -> Seen | None:
             layers = [name for name in _names(trace, before[:1].ravel()) if name in LAYERS]
             if layers:
                 ops.append(before[1:].ravel())
-                told[f"{len(run)} times the same layers, {len(layers)} of them before the first dropout"] += 1
+                told[f"{len(run)} times layers of the same shapes, {len(layers)} of them before the first dropout"] += 1
     if not told:
         return None
     words = listed(f"{n / len(facts.steps):.3g} x {what}" for what, n in told.items())

@@ -276,7 +276,8 @@ def _is_penalty(ops: tuple[str, ...]) -> bool:
     "a pattern that repeats on the CPU's lane and does nothing but read; on a GPU, a small Memcpy DtoH in each round",
     "A loop reads numbers or rows of tensors by themselves (.item(), .tolist(), .numpy()). On a GPU each reading waits for what "
     "was launched before it.",
-    "Read the whole tensor once, before the loop, with .tolist() or .cpu().",
+    "If these are parts of one tensor: read it once, before the loop, with .tolist() or .cpu(). If they are tensors of their "
+    "own: join them first (torch.stack, torch.cat), and read the result.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.Tensor.tolist.html",
 )
 def _read_one_by_one(trace: Trace, facts: Facts) -> Seen | None:

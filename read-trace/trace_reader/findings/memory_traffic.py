@@ -62,13 +62,6 @@ FEWEST_CATS = 4  # a step
 CHANGES = re.compile(r"aten::(?:sub|add|addcdiv|addcmul|lerp|mul|copy|_foreach_(?!zero)\w+|_fused_\w+)_$")  # in place
 FEWEST_PASSES, LEFT_OF_PASSES = 4, 0.5  # a step; of the GPU's time of those that become one, at best
 TOO_SHORT_US = 50.0  # of a kernel, to have enough to do
-# Which inputs of an op are weights: all but the first, or any of a product's.
-WEIGHTS_AT = dict.fromkeys(
-    (f"aten::{name}" for name in ("mm", "addmm", "bmm", "matmul", "embedding")), slice(None)
-) | dict.fromkeys(
-    (f"aten::{name}" for name in ("linear", "conv1d", "conv2d", "conv3d", "layer_norm", "batch_norm", "gru", "lstm")),
-    slice(1, None),
-)
 GROWING = 0.7  # of the calls take longer than the one before
 
 
@@ -307,8 +300,8 @@ def _backward_twice(trace: Trace, facts: Facts) -> Seen | None:
     "several forward and backward passes, one after the other, in each step",
     "evaluate_function again and again in a step, with ops of the forward pass in between",
     "Each step runs the forward and backward pass several times, for example once for each sample or for each part of a batch.",
-    "If the weights stay the same between the passes, and all parts fit into memory together, run them as one batch; for the "
-    "gradients of each sample, use torch.func.vmap over torch.func.grad.",
+    "If the weights stay the same between the passes, none needs what another one made, and all parts fit into memory together, "
+    "run them as one batch; for the gradients of each sample, use torch.func.vmap over torch.func.grad.",
 )
 def _many_backward_passes(trace: Trace, facts: Facts) -> Seen | None:
     """Where an optimizer steps after each pass, they are steps of training, whatever the trace marks; where something else is
@@ -329,7 +322,7 @@ def _many_backward_passes(trace: Trace, facts: Facts) -> Seen | None:
         return None
     seen = f"{passes:.0f} backward passes per step, each of {found.nodes / len(facts.steps) / passes:.0f} nodes"
     text = f"{seen}: {about(share)} of {denominator(facts)} is in all but the first"
-    changed = _what_may_be_weights(
+    changed = _what_has_dimensions(
         trace, trace.outer_ops.where(trace.outer_ops.is_named(lambda name: CHANGES.match(name) is not None))
     )
     from_ns, to_ns = found.end_ns[:-1][again[1:]], found.forward_ns[again]
@@ -343,18 +336,12 @@ def _many_backward_passes(trace: Trace, facts: Facts) -> Seen | None:
     return Seen(text, rounds, share=share, effect=effect)
 
 
-def _what_may_be_weights(trace: Trace, changed: Rows) -> Rows:
-    """Return which of these ops change what may be a weight: by its shape, what a layer takes beside its input; all, where shapes
-    were not recorded.
-    """
+def _what_has_dimensions(trace: Trace, changed: Rows) -> Rows:
+    """Return which of these ops change more than a number (the sum of the losses); all, where shapes were not recorded."""
     if not trace.header.get("record_shapes"):
         return changed
-    layers = trace.outer_ops.where(trace.outer_ops.is_named(WEIGHTS_AT.__contains__))
-    inputs = zip(layers.names, layers.at.tolist(), strict=True)
-    weights = {shape for name, row in inputs for shape in shapes_of(trace.slices, row)[WEIGHTS_AT[name]]}
-    own = [next(iter(shapes_of(trace.slices, row)), None) for row in changed.at.tolist()]
     lists = changed.is_named(lambda name: "_foreach_" in name or "_fused_" in name)
-    return changed.where(lists | np.array([shape in weights for shape in own], bool))
+    return changed.where(lists | np.array([bool(shapes_of(trace.slices, row)) for row in changed.at.tolist()], bool))
 
 
 @finding(

@@ -4,6 +4,7 @@ from collections import Counter
 
 import numpy as np
 from trace_reader.analysis.replay.edits import ONCE, Effect
+from trace_reader.analysis.replay.rounds import made_of
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import shapes_of
 from trace_reader.findings.registry import Seen, a_step, finding, partly_dropped, seen_with_time
@@ -31,8 +32,8 @@ LEFT_OF_GATES = 0.4  # of the time of a cell's other layers, in one layer with t
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.LSTM.html",
 )
 def _gates_one_by_one(trace: Trace, facts: Facts) -> Seen | None:
-    """By shapes: in a row of layers, with sums, views and gates between them, at least LEAST_GATES of the same input and weight;
-    sigmoid and tanh among the ops up to SOON behind it. LEAST_CELLS times and more in a step.
+    """By shapes: in a row of layers, with sums, views and gates between them, at least LEAST_GATES of the same input and weight
+    that make another shape; sigmoid and tanh among the ops up to SOON behind it. LEAST_CELLS times and more in a step.
     """
     if not facts.steps or not {"aten::sigmoid", "aten::tanh"} <= trace.op_names:
         return None
@@ -45,8 +46,11 @@ def _gates_one_by_one(trace: Trace, facts: Facts) -> Seen | None:
                 if len(shapes) > 1:
                     of_shapes.setdefault((one.names[place], *shapes[:2]), []).append(place)
             equal = [places for places in of_shapes.values() if len(places) >= LEAST_GATES]
+            # Of layers one after the other, each makes what the next one takes; of gates, those of the input do not.
+            if not any(_is_wider(trace, one, places[0]) for places in equal):
+                continue
             behind = set(one.names[run[0] : run[-1] + 1 + SOON])
-            if not equal or not {"aten::sigmoid", "aten::tanh"} <= behind:
+            if not {"aten::sigmoid", "aten::tanh"} <= behind:
                 continue
             cells += 1
             for places in equal:
@@ -59,6 +63,13 @@ def _gates_one_by_one(trace: Trace, facts: Facts) -> Seen | None:
     every = Rows(trace.slices, np.sort(np.array(others)))
     text = f"{a_step(cells, facts, 'cell', 'cells')}, with {words} in each"
     return seen_with_time(trace, facts, every, text, Effect(partly_dropped(trace, every, LEFT_OF_GATES), kind=ONCE))
+
+
+def _is_wider(trace: Trace, ops: Rows, place: int) -> bool:
+    """Return whether a layer makes another shape than it takes."""
+    (taken, *others) = shapes_of(trace.slices, int(ops.at[place]))
+    made = made_of(ops.names[place], [taken, *others], [])
+    return taken != made if made else taken[1:2] != others[0][:1]
 
 
 def _rows_of_layers(ops: Rows) -> list[list[int]]:

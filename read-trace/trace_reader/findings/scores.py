@@ -17,15 +17,19 @@ from trace_reader.units import by_dimensions
 PRODUCTS = frozenset(["aten::linear", "aten::matmul", "aten::mm", "aten::einsum"])
 PICKS = frozenset(["aten::gather", "aten::take_along_dim"])
 RANKS = frozenset(f"aten::{name}" for name in ("topk", "sort", "argsort", "argmax", "max", "softmax", "log_softmax"))
-LAYERS = frozenset(f"aten::{name}" for name in ("linear", "conv1d", "conv2d", "lstm", "gru", "_transformer_encoder_layer_fwd"))
+LAYERS = frozenset(f"aten::{name}" for name in ("linear", "lstm", "gru", "_transformer_encoder_layer_fwd"))
+OF_IMAGES = frozenset(["aten::conv2d", "aten::conv3d"])  # which come with the batch, as a rule
+COMPARES = frozenset(["aten::matmul", "aten::mm", "aten::einsum"])  # not a layer's product with its weights
 LEAST_CANDIDATES = 32
-FEW_PICKED, AS_VECTORS = 8, 4  # times less than there are; of a vector's bytes and FLOP, so much more than in one large product
-RANKED_SOON = 6  # ops
+# Vectors that are picked are read, written and multiplied from memory: each takes so many times as long as in one large product.
+AS_VECTORS, AS_VECTORS_ON_GPU = 30, 200
+MOST_LEFT = 0.5  # of the product's time, at which it is told
+RANKED_SOON, USED_SOON = 6, 500  # ops
 
 
 @finding(
     "scored-then-picked",
-    "a product with all candidates, and right behind it aten::gather",
+    "in inference, a product with all candidates, and right behind it aten::gather",
     "aten::matmul (or mm, linear) and, next to it, aten::gather with far fewer columns",
     "All scores of a product are computed, and few of each row are picked.",
     "If nothing else uses the scores: pick the candidates' vectors first (index_select or F.embedding with the same numbers), "
@@ -34,18 +38,18 @@ RANKED_SOON = 6  # ops
 )
 def _scored_then_picked(trace: Trace, facts: Facts) -> Seen | None:
     """By shapes: what a product makes is the next op's input that is no view, a gather of its columns; no other op takes it."""
-    if not (PICKS & trace.op_names and PRODUCTS & trace.op_names):
+    if trace.has_backward or not (PICKS & trace.op_names and PRODUCTS & trace.op_names):
         return None
     found = Groups()
     for _, one in trace.outer_ops.by(trace.outer_ops.track, trace.step_at(trace.outer_ops.start_ns)):
         for place in np.flatnonzero(one.is_named(PICKS.__contains__)).tolist():
             scores, picked = ([*shapes_of(trace.slices, int(one.at[place])), (), ()])[:2]
             product = _made_right_before(trace, one, place, scores)
-            if product is None or len(scores) < 2 or len(picked) != len(scores) or FEW_PICKED * picked[-1] > scores[-1]:
+            if product is None or len(scores) < 2 or len(picked) != len(scores) or scores[-1] < LEAST_CANDIDATES:
                 continue
-            if scores[-1] < LEAST_CANDIDATES or _is_taken_again(trace, one, place, scores):
+            left = (AS_VECTORS_ON_GPU if len(trace.work) else AS_VECTORS) * picked[-1] / scores[-1]
+            if left > MOST_LEFT or _is_taken_again(trace, one, place, scores):
                 continue
-            left = min(AS_VECTORS * picked[-1] / scores[-1], 1.0)
             words = f"{by_dimensions(picked)} of {by_dimensions(scores)} scores are picked"
             found.setdefault((words, left), []).append(int(one.at[product]))
     if not found:
@@ -73,8 +77,8 @@ def _made_right_before(trace: Trace, ops: Rows, place: int, shape: Shape) -> int
 
 
 def _is_taken_again(trace: Trace, ops: Rows, place: int, shape: Shape) -> bool:
-    """Return whether another op behind this place takes a tensor of this shape before one is made again."""
-    for behind in range(place + 1, len(ops)):
+    """Return whether another op soon behind this place takes a tensor of this shape before one is made again."""
+    for behind in range(place + 1, min(place + 1 + USED_SOON, len(ops))):
         own = shapes_of(trace.slices, int(ops.at[behind]))
         if shape in own:
             return True
@@ -94,19 +98,22 @@ def _is_taken_again(trace: Trace, ops: Rows, place: int, shape: Shape) -> bool:
 )
 def _candidates_each_time(trace: Trace, facts: Facts) -> Seen | None:
     """By shapes: a product [rows, n] of [rows, d] with [d, n], soon behind it a choice among the n, and before it layers on n
-    rows, the last of which makes d numbers of each. Not where the batch has as many rows.
+    rows, the last of which makes d numbers of each. Not where the batch has as many rows, or where the n are images.
     """
     if trace.has_backward or not (RANKS & trace.op_names and LAYERS & trace.op_names):
         return None
     told, ops = Counter[str](), list[np.ndarray]()
     for _, one in trace.outer_ops.by(trace.outer_ops.track, trace.step_at(trace.outer_ops.start_ns)):
-        for place in np.flatnonzero(one.is_named(PRODUCTS.__contains__)).tolist():
-            if (scores := _scores_at(trace, one, place)) is None or not _are_ranked(trace, one, place, scores):
-                continue
-            made = _layers_on(trace, one, place, scores[-1], shapes_of(trace.slices, int(one.at[place]))[0][-1])
-            if len(made):
+        ranked = dict[int, tuple[int, Shape]]()  # by the number of candidates the last product with them
+        for place in np.flatnonzero(one.is_named(COMPARES.__contains__)).tolist():
+            if (scores := _scores_at(trace, one, place)) is not None and _are_ranked(trace, one, place, scores):
+                ranked[scores[-1]] = place, scores
+        for n, rows in (_by_rows(trace, one, set(ranked)) if ranked else {}).items():
+            place, scores = ranked[n]
+            width = shapes_within(trace.slices, int(one.at[place]))[0][-1]
+            if len(made := _layers_on(trace, one, [at for at in rows if at < place], width)):
                 ops.append(made)
-                told[f"{scores[-1]:,} candidates, with which {by_dimensions(scores[:-1])} rows are compared"] += len(made)
+                told[f"{n:,} candidates, with which {by_dimensions(scores[:-1])} rows are compared"] += len(made)
     if not ops:
         return None
     every = Rows(trace.slices, np.unique(np.concatenate(ops)))
@@ -136,18 +143,24 @@ def _are_ranked(trace: Trace, ops: Rows, place: int, scores: Shape) -> bool:
     return bool(RANKS.intersection(taken)) and not PRODUCTS.intersection(taken)
 
 
-def _layers_on(trace: Trace, ops: Rows, place: int, n: int, width: int) -> np.ndarray:
-    """Return the ops before a product whose first input has n rows; none, where no layer among them, or where they do not make
-    vectors of this width.
-    """
-    rows, layers, widths = list[int](), 0, set[int]()
-    for before in range(place):
-        row = int(ops.at[before])
-        own = shapes_of(trace.slices, row)
-        if ops.names[before] in VIEW_OPS or not own or own[0][:1] != (n,) or len(own[0]) < 2:
-            continue
-        rows.append(row)
-        layers += ops.names[before] in LAYERS
-        made = made_of(ops.names[before], own, [])
-        widths.add(made[-1] if made else own[0][-1])
-    return np.array(rows if layers and width in widths else [], np.int64)
+def _by_rows(trace: Trace, ops: Rows, numbers: set[int]) -> dict[int, list[int]]:
+    """Return of each of these numbers the places of the ops, but for views, whose first input has so many rows."""
+    found: dict[int, list[int]] = {}
+    of_kind = dict[int, int]()
+    for place, (detail, name) in enumerate(zip(trace.slices.detail[ops.at].tolist(), ops.names, strict=True)):
+        if detail not in of_kind:
+            shape = next(iter(shapes_of(trace.slices, int(ops.at[place]))), ())
+            of_kind[detail] = shape[0] if len(shape) > 1 else 0
+        if of_kind[detail] in numbers and name not in VIEW_OPS:
+            found.setdefault(of_kind[detail], []).append(place)
+    return found
+
+
+def _layers_on(trace: Trace, ops: Rows, places: list[int], width: int) -> np.ndarray:
+    """Return these ops (rows); none, where no layer among them, or where they do not make vectors of this width."""
+    names = [ops.names[place] for place in places]
+    shapes = [shapes_of(trace.slices, int(ops.at[place])) for place in places]
+    made = [made_of(name, own, []) or own[0] for name, own in zip(names, shapes, strict=True)]
+    if not LAYERS.intersection(names) or OF_IMAGES.intersection(names) or width not in {shape[-1] for shape in made}:
+        return np.empty(0, np.int64)
+    return ops.at[places]
