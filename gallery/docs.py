@@ -286,8 +286,8 @@ def exercises_md() -> str:
 TRIED = (
     "In November 2026 the exercises were tried as a new user would do them, by language models without the answers. This was",
     "not a study of people. After looking at the traces, nearly all answers were right: 20 of 20 in exercises 1 to 8, 47 of 47",
-    "of the lessons' questions. Before looking, as a beginner, about half of the causes were right: in the last try 19, 15 and 14",
-    "of 34.",
+    "of the lessons' questions. Before looking, as a beginner, about half of the causes were right: in the last try 19, 15 and",
+    "14 of 34.",
     "",
     "<details><summary>Each try</summary>",
     "",
@@ -344,7 +344,7 @@ def _gains(mend: list[Exercise]) -> list[str]:
     out = [
         "How many times as fast a step became, with the interval that holds the median in 96% of cases, as measured by",
         "`uv run benchmarks/exercise_gains.py`: with the solution or, for programs best left alone, with the obvious change.",
-        f"On {machines}.",
+        f"On {machines}; exercise 13, since it has annotations, on 2026-11-28.",
         "",
         _row("exercise", "change", "asked for", *(run["device"] for run in runs)),
         "|---|---|---|" + "---|" * len(runs),

@@ -478,7 +478,27 @@ def cells(gates=4, times=3, layer="aten::linear", activation="aten::tanh", input
     return events
 
 
+def listed(lists=40, first="aten::empty", apart=20):
+    """A DataLoader that makes a tensor of each of so many lists: it looks for their type in 5 us, and fills each in 6."""
+    made = [
+        one
+        for at in range(10, 10 + apart * lists, apart)
+        for one in (
+            op(first, at + 5, 2),
+            op("aten::to", at + 13, 1),
+            op("aten::lift_fresh", at + 15, 1),
+            op("aten::detach_", at + 17, 1),
+        )
+    ]
+    return [annotation(ALONE, 5, apart * lists + 10), *made]  # fmt: skip
+
+
 CASES = {
+    "lists-to-tensors-while-loading": (
+        [step(0, 0, 1000), *listed()],
+        "40 lists per step made tensors while the DataLoader loads, with 754.0 µs of CPU time per step",
+        [step(0, 0, 1000), *listed(first="aten::empty_strided")],  # of an array
+    ),
     "history-in-each-step": (
         [step(0, 0, 1000), *kept()],
         "joined per step: 1 x (50 tensors of 32x8), of which the step made at most 3; with what goes over all of them; 350.0 µs "
@@ -2364,6 +2384,10 @@ def test_a_number_may_change_between_passes(tmp_path, shape, why):
     ("scored-then-picked", picked(behind=[shaped("aten::softmax", 440, 10, [8, 1000])]), False),
     ("scored-then-picked", picked(between=[shaped("aten::softmax", 412, 5, [8, 1000])]), False),
     ("candidates-each-time", compared(rows=1000), False),  # which of both are the batch?
+    ("candidates-each-time", compared()[4:], False),  # vectors that are kept
+    ("candidates-each-time", [shaped("aten::linalg_vector_norm", 20, 50, [1000, 32]), *compared()[4:]], True),
+    ("lists-to-tensors-while-loading", listed(lists=15), False),
+    ("lists-to-tensors-while-loading", listed()[1:], False),  # outside of a DataLoader
     ("candidates-each-time", compared(ranks="aten::softmax"), True),
     ("candidates-each-time", [*compared(), shaped("aten::conv2d", 5, 4, [1000, 3, 8, 8], [4, 3, 3, 3])], False),  # images
     ("candidates-each-time",
@@ -2658,6 +2682,21 @@ def test_what_a_product_copies_itself_is_no_copy_to_leave_out(tmp_path):
         assert "copies-on-the-cpu" not in found(tmp_path, events)
     events = [step(0, 0, 100), op("aten::matmul", 0, 90), op("aten::copy_", 5, 60)]
     assert found(tmp_path, events)["copies-on-the-cpu"] == "1 x aten::copy_ (60.0 µs) per step: 60% of the time"
+
+
+def test_what_a_dataset_does_before_it_makes_a_tensor_of_a_list_is_not_counted(tmp_path):
+    """Of 100 us for each of 16, 6 more at most than torch.tensor() takes."""
+    seen = found(tmp_path, [step(0, 0, 2000), *listed(lists=16, apart=100)])["lists-to-tensors-while-loading"]
+    assert seen.endswith(f"with {13 + 15 * 19:.1f} µs of CPU time per step")
+
+
+@pytest.mark.parametrize(("dims", "kind", "told"), [
+    ([4096], "unsigned char", True), ([64, 64], "unsigned char", False), ([4096], "float", False)])  # fmt: skip
+def test_copies_of_whole_memories_are_those_of_a_deepcopy(tmp_path, dims, kind, told):
+    copies = [op("aten::copy_", at, 20, **{"Input Dims": [dims, dims], "Input type": [kind, kind]}) for at in (5, 30)]
+    facts = read(write(tmp_path / "t.json", step(0, 0, 100), *copies))
+    (one,) = [finding for finding in facts.findings if finding.slug == "copies-on-the-cpu"]
+    assert ("as copy.deepcopy does" in one.next) is told
 
 
 def test_a_loop_of_small_ops_is_told_as_one(tmp_path):

@@ -6,7 +6,7 @@ from trace_reader.analysis.replay.places import by_shapes
 from trace_reader.analysis.trace.cpu_time import is_compiling
 from trace_reader.analysis.trace.critical_path import CriticalPath
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.analysis.trace.op_cost import tensors_of
+from trace_reader.analysis.trace.op_cost import tensors_known, tensors_of
 from trace_reader.analysis.trace.op_shapes import op_shapes
 from trace_reader.findings.attention import SOFTMAX, and_mean_of_heads
 from trace_reader.findings.bottleneck import NO_STACKS, STACKS, has_stacks
@@ -21,6 +21,10 @@ from trace_reader.names.op_names import BATCHED_GEMM_OPS, CONVERTING_OPS, IDLE_O
 from trace_reader.names.range_names import is_loader
 from trace_reader.units import about, count, us
 
+OF_WHOLE_MEMORIES = (
+    "Whole tensors are copied as bytes, as copy.deepcopy does of a state dict or a model. If it is to keep the best weights: "
+    "copy them only where they are better, after a validation. For averaged weights, update in place (torch._foreach_lerp_)."
+)
 MIN_SHARE_OF_STEPS = 0.05  # of the steps' time
 MIN_SHARE_OF_SMALL_OPS = 0.3
 SHORT_GAP_NS = 40_000  # from an op to the next one
@@ -197,7 +201,16 @@ def _copies(trace: Trace, facts: Facts) -> Seen | None:
     steps = max(_steps(facts), 1)
     seen = listed(f"{len(rows) / steps:.0f} x {name} ({us(rows.total_us / steps)})" for name, rows in named)
     per_step = " per step" if facts.steps else ""
-    return Seen(f"{seen}{per_step}: {about(share)} of the time", ops, share=share, effect=Effect(with_what_is_freed(trace, ops)))
+    whole = ops.where(np.array([_copies_bytes(trace, row) for row in ops.at.tolist()], bool))
+    next = OF_WHOLE_MEMORIES if 2 * whole.total_us > ops.total_us else ""
+    seen = f"{seen}{per_step}: {about(share)} of the time"
+    return Seen(seen, ops, next, share, Effect(with_what_is_freed(trace, ops)))
+
+
+def _copies_bytes(trace: Trace, row: int) -> bool:
+    """Return whether an op copies a row of bytes into another one."""
+    tensors = tensors_known(trace.slices, row)
+    return [(tensor.type, len(tensor.shape)) for tensor in tensors[:2]] == [("unsigned char", 1)] * 2
 
 
 @finding(

@@ -1,11 +1,12 @@
 """What a DataLoader does while a step waits for it."""
 
 import numpy as np
-from trace_reader.analysis.replay.edits import GONE, ONCE, UNSURE, Effect, dropped, without_loader
+from trace_reader.analysis.replay.edits import GONE, ONCE, REPLACED, UNSURE, Effect, dropped, skipped, without_loader
 from trace_reader.analysis.replay.places import by_shapes
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.findings.registry import LEAST_SHARE, MIN_SHARE_OF_PATH, Seen, a_step, copying_ops, finding
 from trace_reader.findings.verdict import denominator
+from trace_reader.link.intervals import merged
 from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
 from trace_reader.link.waits import PAGEABLE
@@ -15,6 +16,8 @@ from trace_reader.names.range_names import is_loader
 from trace_reader.units import about, us
 
 LEAST_COPIES = 8  # for one batch, of one shape where shapes are known
+LEAST_LISTS, LEFT_OF_LISTS = 16, 0.1  # in a load; of their time, as arrays
+OF_A_LIST = ("aten::empty", "aten::to", "aten::lift_fresh", "aten::detach_")  # torch.tensor() of one: of an array, another row
 WHOLE_BATCH = "Let the DataLoader return tensors of the CPU, and copy the whole batch in one call behind it"
 ON_THE_GPU = (
     "A DataLoader loads in the program's own process, and launches work on the GPU there, which forked workers cannot: let it "
@@ -73,6 +76,50 @@ def _copies_while_loading(trace: Trace, facts: Facts) -> Seen | None:
     seen = f"{copied}, with {us(ops.total_us / len(facts.steps))} of CPU time per step"
     is_pageable = trace.launched_in(ops).is_named(lambda name: PAGEABLE in name).any()
     return Seen(seen, ops, "" if is_pageable else f"{WHOLE_BATCH}.", share, Effect(dropped(again), kind=ONCE))
+
+
+@finding(
+    "lists-to-tensors-while-loading",
+    "a tensor of a list for each item of a batch, one after the other, inside a DataLoader",
+    "enumerate(DataLoader)...__next__ on the lane of the steps: aten::lift_fresh and detach_ again and again",
+    "Tensors are made of Python's numbers, one by one: by the dataset, of a list for each item, or by the DataLoader's "
+    "default_collate, if items are lists.",
+    "Let the dataset keep and return tensors or numpy arrays (torch.from_numpy), which are copied whole; or let collate_fn make "
+    "one numpy array of the whole batch.",
+    source="https://docs.pytorch.org/docs/stable/data.html",
+)
+def _lists_while_loading(trace: Trace, facts: Facts) -> Seen | None:
+    """In a load, in the program's own process, LEAST_LISTS calls of torch.tensor() on what is no array: it makes an empty tensor
+    first, and fills it. Before that, it looks for the numbers' type, which takes no longer.
+    """
+    path, loads = facts.critical_path, trace.annotations.where(trace.annotations.is_named(_loads_alone))
+    if path is None or not facts.steps or not len(loads) or not trace.op_names.issuperset(OF_A_LIST):
+        return None
+    starts, ends, many = list[np.ndarray](), list[np.ndarray](), 0
+    for row in loads.at.tolist():
+        inside = (trace.outer_ops.start_ns >= trace.slices.start_ns[row]) & (trace.outer_ops.end_ns <= trace.slices.end_ns[row])
+        ops = trace.outer_ops.where(inside & (trace.outer_ops.track == trace.slices.track[row]))
+        is_one = np.ones(max(len(ops) - len(OF_A_LIST) + 1, 0), bool)
+        for n, name in enumerate(OF_A_LIST):
+            is_one &= ops.is_named(name.__eq__)[n : n + len(is_one)]
+        first = np.flatnonzero(is_one)
+        if len(first) < LEAST_LISTS:
+            continue
+        many += len(first)
+        filled_ns, before_ns = ops.start_ns[first + 1] - ops.end_ns[first], np.append(ops.start_ns[0], ops.end_ns)[first]
+        starts.append(np.maximum(ops.start_ns[first] - filled_ns, before_ns))
+        ends.append(ops.end_ns[first + len(OF_A_LIST) - 1])
+    if not starts:
+        return None
+    union = merged(np.concatenate(starts), np.concatenate(ends))
+    took_us = float((union[1] - union[0]).sum()) / 1000
+    share = took_us / trace.steps.total_us
+    if share < LEAST_SHARE:
+        return None
+    seen = (
+        f"{a_step(many, facts, 'list', 'lists')} made tensors while the DataLoader loads, with {us(took_us / len(facts.steps))}"
+    )
+    return Seen(f"{seen} of CPU time per step", loads, share=share, effect=Effect(skipped(union, LEFT_OF_LISTS), kind=REPLACED))
 
 
 def _loads_alone(name: str) -> bool:

@@ -18,6 +18,7 @@ PRODUCTS = frozenset(["aten::linear", "aten::matmul", "aten::mm", "aten::einsum"
 PICKS = frozenset(["aten::gather", "aten::take_along_dim"])
 RANKS = frozenset(f"aten::{name}" for name in ("topk", "sort", "argsort", "argmax", "max", "softmax", "log_softmax"))
 LAYERS = frozenset(f"aten::{name}" for name in ("linear", "lstm", "gru", "_transformer_encoder_layer_fwd"))
+NORMS = frozenset(["aten::linalg_vector_norm", "aten::norm"])  # by which vectors are divided
 OF_IMAGES = frozenset(["aten::conv2d", "aten::conv3d"])  # which come with the batch, as a rule
 COMPARES = frozenset(["aten::matmul", "aten::mm", "aten::einsum"])  # not a layer's product with its weights
 LEAST_CANDIDATES = 32
@@ -89,18 +90,19 @@ def _is_taken_again(trace: Trace, ops: Rows, place: int, shape: Shape) -> bool:
 
 @finding(
     "candidates-each-time",
-    "in inference, layers on many rows, a product of the batch's rows with all of these, and topk, softmax or argmax behind it",
+    "in inference, layers or a norm on many rows, a product of the batch's rows with all of these, and topk, softmax or argmax",
     "the inputs of aten::linear and aten::matmul: the number of candidates among the rows, then among the columns",
-    "The batch's rows are compared with those of candidates. Layers make the candidates' vectors anew in each step.",
+    "The batch's rows are compared with those of candidates. The candidates' vectors are made, or scaled to one length, anew in "
+    "each step.",
     "If the candidates (items, documents, the texts of class names) and the weights are the same in each step: compute their "
     "vectors once, ahead, and keep them.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.topk.html",
 )
 def _candidates_each_time(trace: Trace, facts: Facts) -> Seen | None:
-    """By shapes: a product [rows, n] of [rows, d] with [d, n], soon behind it a choice among the n, and before it layers on n
-    rows, the last of which makes d numbers of each. Not where the batch has as many rows, or where the n are images.
+    """By shapes: a product [rows, n] of [rows, d] with [d, n], soon behind it a choice among the n, and before it layers or norms
+    on n rows, the last of which makes d numbers of each. Not where the batch has as many rows, or where the n are images.
     """
-    if trace.has_backward or not (RANKS & trace.op_names and LAYERS & trace.op_names):
+    if trace.has_backward or not (RANKS & trace.op_names and (LAYERS | NORMS) & trace.op_names):
         return None
     told, ops = Counter[str](), list[np.ndarray]()
     for _, one in trace.outer_ops.by(trace.outer_ops.track, trace.step_at(trace.outer_ops.start_ns)):
@@ -157,10 +159,10 @@ def _by_rows(trace: Trace, ops: Rows, numbers: set[int]) -> dict[int, list[int]]
 
 
 def _layers_on(trace: Trace, ops: Rows, places: list[int], width: int) -> np.ndarray:
-    """Return these ops (rows); none, where no layer among them, or where they do not make vectors of this width."""
+    """Return these ops (rows); none, where no layer or norm is among them, or where they do not make vectors of this width."""
     names = [ops.names[place] for place in places]
     shapes = [shapes_of(trace.slices, int(ops.at[place])) for place in places]
     made = [made_of(name, own, []) or own[0] for name, own in zip(names, shapes, strict=True)]
-    if not LAYERS.intersection(names) or OF_IMAGES.intersection(names) or width not in {shape[-1] for shape in made}:
+    if not (LAYERS | NORMS).intersection(names) or OF_IMAGES.intersection(names) or width not in {shape[-1] for shape in made}:
         return np.empty(0, np.int64)
     return ops.at[places]
