@@ -15,6 +15,7 @@ class ShortErrorParser(argparse.ArgumentParser):
         sys.exit(2)
 
     def _meant(self, message: str) -> str:
-        unknown = message.removeprefix("unrecognized arguments: ").partition(" ")[0].partition("=")[0]
-        near = difflib.get_close_matches(unknown, self._option_string_actions, 1, 0.75) if unknown.startswith("--") else []
-        return f" (did you mean {near[0]}?)" if near and near[0] != unknown else ""
+        _, unknown, flags = message.partition("unrecognized arguments: ")
+        flag = flags.partition(" ")[0].partition("=")[0]
+        near = difflib.get_close_matches(flag, self._option_string_actions, 1, 0.75) if unknown and flag.startswith("--") else []
+        return f" (did you mean {near[0]}?)" if near else ""

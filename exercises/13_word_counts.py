@@ -24,9 +24,9 @@ def step(layer, texts):
         listed = texts.tolist()
     with record_function("count the words"):
         rows = [[0.0] * VOCAB for _ in listed]
-        for counts, text in zip(rows, listed, strict=True):
+        for row, text in zip(rows, listed, strict=True):
             for word in text:
-                counts[word] += 1
+                row[word] += 1
     with record_function("make a tensor"):
         counts = torch.tensor(rows, device=texts.device)  # [texts, vocab]
     return layer(counts)  # [texts, classes]

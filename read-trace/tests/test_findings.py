@@ -496,7 +496,7 @@ def listed(lists=40, first="aten::empty", apart=20):
 CASES = {
     "lists-to-tensors-while-loading": (
         [step(0, 0, 1000), *listed()],
-        "40 lists per step made tensors while the DataLoader loads, with 754.0 µs of CPU time per step",
+        "40 lists or numbers per step made tensors while the DataLoader loads, with 754.0 µs of CPU time per step",
         [step(0, 0, 1000), *listed(first="aten::empty_strided")],  # of an array
     ),
     "history-in-each-step": (
@@ -2696,7 +2696,7 @@ def test_copies_of_whole_memories_are_those_of_a_deepcopy(tmp_path, dims, kind, 
     copies = [op("aten::copy_", at, 20, **{"Input Dims": [dims, dims], "Input type": [kind, kind]}) for at in (5, 30)]
     facts = read(write(tmp_path / "t.json", step(0, 0, 100), *copies))
     (one,) = [finding for finding in facts.findings if finding.slug == "copies-on-the-cpu"]
-    assert ("as copy.deepcopy does" in one.next) is told
+    assert ("a copy.deepcopy of" in one.next) is told
 
 
 def test_a_loop_of_small_ops_is_told_as_one(tmp_path):

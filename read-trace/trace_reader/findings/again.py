@@ -48,7 +48,7 @@ LEAST_ROWS = 1000  # of a table
 LEAST_ROUNDS = 6
 FEW = 2  # times as many ops run behind a call that brings a batch
 JOINS = frozenset(["aten::cat", "aten::concat", "aten::stack", "aten::hstack", "aten::vstack"])
-JOINS_ROWS = frozenset(["aten::cat", "aten::concat", "aten::vstack"]).__contains__  # along the first dimension, as a rule
+JOINS_ROWS = frozenset(["aten::cat", "aten::concat", "aten::vstack"])  # along the first dimension, as a rule
 MOST_JOINED = 16  # cats of a step
 LEAST_KEPT, MOST_MADE = 8, 3  # parts of a list; of these the step's own
 LISTED = 30  # parts, at most, of which the profiler records shapes
@@ -381,17 +381,17 @@ def _is_of_workers(name: str) -> bool:
 @finding(
     "history-in-each-step",
     "in each step an aten::cat of many equal tensors, of which the step made one",
-    "the inputs of aten::cat (or stack): a list of tensors of one shape, far more than the step makes",
-    "Judging by the shapes, a step joins its own result with those of many steps before it, and goes over all of them.",
-    "If it is for a metric (accuracy, a mean): keep counts or sums, and add each batch's own. Else join once, when all are "
-    "there, or every so many steps.",
+    "the inputs of aten::cat: a list of tensors of one shape, far more than the step makes",
+    "Judging by the shapes, a step may join its own result with those of many steps before it, and goes over all of them.",
+    "If it is for a metric (accuracy, a mean) of all steps: keep counts or sums, and add each batch's own. Else join once, when "
+    "all are there, or every so many steps.",
     source="https://lightning.ai/docs/torchmetrics/stable/pages/overview.html",
 )
 def _history_in_each_step(trace: Trace, facts: Facts) -> Seen | None:
     """By shapes: a cat of LEAST_KEPT parts and more, and ops behind it on as many rows as all parts have. Not where a layer, a
     product or attention takes them: a window, a sample of a memory, or keys and values.
     """
-    if not facts.steps or not JOINS & trace.op_names:
+    if not facts.steps or not JOINS_ROWS & trace.op_names:
         return None
     told, ops = Counter[str](), list[int]()
     for _, one in trace.outer_ops.by(trace.step_at(trace.outer_ops.start_ns), trace.outer_ops.track):
@@ -418,7 +418,8 @@ def _kept(trace: Trace, ops: Rows) -> list[tuple[int, int, Shape]]:
     those of what the step makes.
     """
     joins = {
-        place: shapes_of_first(trace.slices, int(ops.at[place])) for place in np.flatnonzero(ops.is_named(JOINS_ROWS)).tolist()
+        place: shapes_of_first(trace.slices, int(ops.at[place]))
+        for place in np.flatnonzero(ops.is_named(JOINS_ROWS.__contains__)).tolist()
     }
     joins = {place: parts for place, parts in joins.items() if not parts or (len(parts) >= LEAST_KEPT and len(set(parts)) == 1)}
     found, own, made = list[tuple[int, int, Shape]](), Counter[Shape](), dict[tuple[int, int], Shape | None]()
@@ -456,9 +457,7 @@ def _layers_before_dropout_again(trace: Trace, facts: Facts) -> Seen | None:
     if trace.has_backward or not facts.steps or not AT_WORK & trace.op_names:
         return None
     at_work = trace.ops.where(trace.ops.is_named(AT_WORK.__contains__))
-    if not (
-        lies_inside(trace, at_work, "^aten::(feature_|alpha_)?dropout") | at_work.is_named("aten::native_dropout".__eq__)
-    ).any():
+    if not (lies_inside(trace, at_work, f"^({'|'.join(DROPOUT)})$") | at_work.is_named("aten::native_dropout".__eq__)).any():
         return None
     ops, told = list[np.ndarray](), Counter[str]()
     for loop in (one for one in loops(trace) if one.rounds >= LEAST_SAMPLES and DROPOUT.intersection(one.ops)):

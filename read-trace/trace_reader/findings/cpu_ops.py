@@ -22,7 +22,7 @@ from trace_reader.names.range_names import is_loader
 from trace_reader.units import about, count, us
 
 OF_WHOLE_MEMORIES = (
-    "Whole tensors are copied as bytes, as copy.deepcopy does of a state dict or a model. If it is to keep the best weights: "
+    "Rows of bytes are copied: it may be a copy.deepcopy of a state dict or a model. If it is to keep the best weights: "
     "copy them only where they are better, after a validation. For averaged weights, update in place (torch._foreach_lerp_)."
 )
 MIN_SHARE_OF_STEPS = 0.05  # of the steps' time

@@ -241,7 +241,7 @@ def _unfused_pointwise(trace: Trace, facts: Facts) -> Seen | None:
     seen = f"{len(rows) / len(facts.steps):.0f} elementwise kernels per step take {about(share)} of the critical path"
     padded = aligned(facts, calls_of(trace, *unaligned(facts)))  # as torch.compile does, too
     if padded:
-        seen += "; compiled, products of odd sizes are padded, too"
+        seen += "; torch.compile may pad products of odd sizes, too"
     gone, longest = fusable(trace)
     most = all_of(unlaunched(gone), scaled(longest, LEFT_OF_LONGEST), *([padded.most] if padded else []))
     return Seen(seen, rows, ALSO_PADS if padded else "", effect=Effect(most, kind=REPLACED))

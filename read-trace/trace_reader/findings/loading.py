@@ -80,25 +80,26 @@ def _copies_while_loading(trace: Trace, facts: Facts) -> Seen | None:
 
 @finding(
     "lists-to-tensors-while-loading",
-    "a tensor of a list for each item of a batch, one after the other, inside a DataLoader",
+    "a tensor of a list or number for each item of a batch, one after the other, inside a DataLoader",
     "enumerate(DataLoader)...__next__ on the lane of the steps: aten::lift_fresh and detach_ again and again",
-    "Tensors are made of Python's numbers, one by one: by the dataset, of a list for each item, or by the DataLoader's "
+    "Tensors are made of Python's numbers: by the dataset, of a list or a number for each item, or by the DataLoader's "
     "default_collate, if items are lists.",
-    "Let the dataset keep and return tensors or numpy arrays (torch.from_numpy), which are copied whole; or let collate_fn make "
-    "one numpy array of the whole batch.",
+    "Let the dataset keep and return tensors or numpy arrays (torch.from_numpy) in place of lists: they are copied whole. Return "
+    "a single number, as a label, as it is: default_collate makes one tensor of those of a batch.",
     source="https://docs.pytorch.org/docs/stable/data.html",
 )
 def _lists_while_loading(trace: Trace, facts: Facts) -> Seen | None:
     """In a load, in the program's own process, LEAST_LISTS calls of torch.tensor() on what is no array: it makes an empty tensor
     first, and fills it. Before that, it looks for the numbers' type, which takes no longer.
     """
-    path, loads = facts.critical_path, trace.annotations.where(trace.annotations.is_named(_loads_alone))
-    if path is None or not facts.steps or not len(loads) or not trace.op_names.issuperset(OF_A_LIST):
+    if facts.critical_path is None or not facts.steps or not trace.op_names.issuperset(OF_A_LIST):
         return None
     starts, ends, many = list[np.ndarray](), list[np.ndarray](), 0
-    for row in loads.at.tolist():
-        inside = (trace.outer_ops.start_ns >= trace.slices.start_ns[row]) & (trace.outer_ops.end_ns <= trace.slices.end_ns[row])
-        ops = trace.outer_ops.where(inside & (trace.outer_ops.track == trace.slices.track[row]))
+    load = innermost(trace.slices, trace.parent, trace.outer_ops.at, trace.slices.are_named(Kind.ANNOTATION, _loads_alone))
+    spans = list[np.ndarray]()
+    for (at,), ops in trace.outer_ops.by(load):
+        if at < 0:
+            continue
         is_one = np.ones(max(len(ops) - len(OF_A_LIST) + 1, 0), bool)
         for n, name in enumerate(OF_A_LIST):
             is_one &= ops.is_named(name.__eq__)[n : n + len(is_one)]
@@ -106,6 +107,7 @@ def _lists_while_loading(trace: Trace, facts: Facts) -> Seen | None:
         if len(first) < LEAST_LISTS:
             continue
         many += len(first)
+        spans += [ops.at[first + n] for n in range(len(OF_A_LIST))]
         filled_ns, before_ns = ops.start_ns[first + 1] - ops.end_ns[first], np.append(ops.start_ns[0], ops.end_ns)[first]
         starts.append(np.maximum(ops.start_ns[first] - filled_ns, before_ns))
         ends.append(ops.end_ns[first + len(OF_A_LIST) - 1])
@@ -116,10 +118,10 @@ def _lists_while_loading(trace: Trace, facts: Facts) -> Seen | None:
     share = took_us / trace.steps.total_us
     if share < LEAST_SHARE:
         return None
-    seen = (
-        f"{a_step(many, facts, 'list', 'lists')} made tensors while the DataLoader loads, with {us(took_us / len(facts.steps))}"
-    )
-    return Seen(f"{seen} of CPU time per step", loads, share=share, effect=Effect(skipped(union, LEFT_OF_LISTS), kind=REPLACED))
+    lists = f"{a_step(many, facts, 'list or number', 'lists or numbers')} made tensors while the DataLoader loads"
+    ops = Rows(trace.slices, np.sort(np.concatenate(spans)))
+    effect = Effect(skipped(union, LEFT_OF_LISTS), kind=REPLACED)
+    return Seen(f"{lists}, with {us(took_us / len(facts.steps))} of CPU time per step", ops, share=share, effect=effect)
 
 
 def _loads_alone(name: str) -> bool:

@@ -29,7 +29,7 @@ LEAST_LOOP, LEAST_OF_MODELS = 8, 4  # rounds
 MANY_ROUNDS = 16
 SMALL_US = 50.0  # of an op on a CPU
 READS = frozenset(["aten::item", "aten::resolve_neg"])  # as .item(), .tolist() and .numpy() do
-OF_READING = frozenset(f"aten::{name}" for name in ("to", "resolve_conj", "detach", "select", "unbind", "slice", "is_nonzero"))
+OF_READING = frozenset(["aten::to", "aten::resolve_conj", "aten::is_nonzero"])
 OF_THESE = 0.8  # of the nodes of a backward pass, made by the ops of a loop: then they are its own
 MODELS = frozenset(
     f"aten::{name}" for name in ("linear", "matmul", "conv1d", "conv2d", "conv3d", "layer_norm", "rms_norm", "batch_norm",
@@ -281,8 +281,9 @@ def _is_penalty(ops: tuple[str, ...]) -> bool:
     source="https://docs.pytorch.org/docs/stable/generated/torch.Tensor.tolist.html",
 )
 def _read_one_by_one(trace: Trace, facts: Facts) -> Seen | None:
-    """Loops of MANY_ROUNDS and more, of nothing but views and what reads."""
+    """Loops of MANY_ROUNDS and more, of nothing but views and what reads; not an optimizer's, of its counts of steps."""
     found = [one for one in loops(trace) if one.rounds >= MANY_ROUNDS and _only_reads(one.ops)]
+    found = [one for one in found if not lies_inside(trace, one.spans, "^Optimizer").any()]
     return _loop(trace, facts, found, "", Effect(_once(trace, found), kind=ONCE))
 
 

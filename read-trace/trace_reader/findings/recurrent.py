@@ -25,7 +25,7 @@ LEFT_OF_GATES = 0.4  # of the time of a cell's other layers, in one layer with t
     "gates-one-by-one",
     "three or four equal layers of one input in a row, then sigmoid and tanh, again and again",
     "aten::linear or conv2d with the same shapes, one for each gate, before aten::sigmoid and aten::tanh",
-    "A recurrent cell is written by hand (an LSTM, a GRU), and each of its gates has layers of its own.",
+    "Equal layers stand before sigmoid and tanh, as those of the gates of an LSTM or GRU that is written by hand.",
     "If they take the same input: one layer whose outputs are those of all gates (chunk or split the result), as nn.LSTM has it. "
     "What is made of the inputs alone needs no loop: all time steps at once, before it. Of linear layers without changes to "
     "the cell: nn.LSTM or nn.GRU.",
@@ -47,7 +47,7 @@ def _gates_one_by_one(trace: Trace, facts: Facts) -> Seen | None:
                     of_shapes.setdefault((one.names[place], *shapes[:2]), []).append(place)
             equal = [places for places in of_shapes.values() if len(places) >= LEAST_GATES]
             # Of layers one after the other, each makes what the next one takes; of gates, those of the input do not.
-            if not any(_is_wider(trace, one, places[0]) for places in equal):
+            if not any(_changes_shape(trace, one, places[0]) for places in equal):
                 continue
             behind = set(one.names[run[0] : run[-1] + 1 + SOON])
             if not {"aten::sigmoid", "aten::tanh"} <= behind:
@@ -65,11 +65,11 @@ def _gates_one_by_one(trace: Trace, facts: Facts) -> Seen | None:
     return seen_with_time(trace, facts, every, text, Effect(partly_dropped(trace, every, LEFT_OF_GATES), kind=ONCE))
 
 
-def _is_wider(trace: Trace, ops: Rows, place: int) -> bool:
+def _changes_shape(trace: Trace, ops: Rows, place: int) -> bool:
     """Return whether a layer makes another shape than it takes."""
     (taken, *others) = shapes_of(trace.slices, int(ops.at[place]))
     made = made_of(ops.names[place], [taken, *others], [])
-    return taken != made if made else taken[1:2] != others[0][:1]
+    return taken != made if made else taken[1:2] != others[0][:1]  # channels
 
 
 def _rows_of_layers(ops: Rows) -> list[list[int]]:

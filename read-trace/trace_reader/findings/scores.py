@@ -126,7 +126,7 @@ def _candidates_each_time(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _scores_at(trace: Trace, ops: Rows, place: int) -> Shape | None:
-    """Return the shape that a product of two matrices makes, the second of which has so many columns."""
+    """Return the shape that a product of two matrices makes; None where they are no two, or the second has few columns."""
     name, own = ops.names[place], shapes_of(trace.slices, int(ops.at[place]))
     if name == "aten::einsum":
         own = shapes_within(trace.slices, int(ops.at[place]))

@@ -1,6 +1,7 @@
 """Some of a trace's slices, with what is asked of many at once: sums, medians, groups."""
 
 from collections.abc import Iterator
+from functools import cached_property
 import math
 from typing import Any, NamedTuple
 
@@ -36,8 +37,9 @@ class Rows:
     def __repr__(self) -> str:
         return f"<Rows {len(self)} of {len(self.slices)} slices>"
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
+        """The name of each row, made once: loops ask for one after the other."""
         return [self.slices.names[name] for name in self.name.tolist()]
 
     def where(self, mask: np.ndarray) -> "Rows":
