@@ -634,8 +634,8 @@ def test_from_the_guess_to_the_solution(copied):
     assert (code, err) == (0, "")
     assert "outputs: equal. Speed: " in out and "\nsolved: Scores above a threshold" in out
     assert "(not what the trace shows: about 19,000)\nyou guessed 10 times as fast: too low (" in out
-    estimate = session.predicted(read(str(copied / "traces" / "exercises" / "02_threshold" / "given.json")), "repeated-ops")
-    assert f"\nthe reader's estimate before: {estimate}\n" in out and "repeated-ops" in estimate
+    estimate = session.predicted(read(str(copied / "traces" / "exercises" / "02_threshold" / "given.json")), "read-one-by-one")
+    assert f"\nthe reader's estimate before: {estimate}\n" in out and "read-one-by-one" in estimate
     assert "\nwhy: Each element costs an aten::select" in out
     code, out, _ = run(copied, "--list")
     assert re.search(
