@@ -1,11 +1,11 @@
 """A twelfth set of small programs, for two cores, with one performance fault each, written without a look at the reader."""
 
-from collections.abc import Iterator
 from itertools import pairwise
 import math
 from typing import Any
 
 from advice.unseen_pairs import Step, Unseen, pairs_into
+from advice.unseen_parts import endless
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -15,12 +15,6 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 UNSEEN: dict[str, Unseen] = {}
 unseen = pairs_into(UNSEEN)
-
-
-def endless(loader: DataLoader[Any]) -> Iterator[Any]:
-    """Give the batches of epoch after epoch."""
-    while True:
-        yield from loader
 
 
 def convolutions(channels: tuple[int, ...], stride: int = 2) -> list[nn.Module]:

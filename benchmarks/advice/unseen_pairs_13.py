@@ -2,13 +2,14 @@
 the reader. The faults are ones that people's programs have most often.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 import tempfile
 from typing import Any
 
 from advice.unseen_pairs import SCALE, Step, Unseen, pairs_into
+from advice.unseen_parts import endless, small
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -21,11 +22,6 @@ UNSEEN: dict[str, Unseen] = {}
 unseen = pairs_into(UNSEEN)
 
 
-def small(size: int, least: int = 2) -> int:
-    """Return a size, divided by UNSEEN_SCALE."""
-    return max(least, size // SCALE)
-
-
 def half(device: str) -> torch.dtype:
     """Return bfloat16, or float32 on a CPU, where the GPU's pairs are only tried."""
     return torch.float32 if device == "cpu" else torch.bfloat16
@@ -34,12 +30,6 @@ def half(device: str) -> torch.dtype:
 def mixed(device: str) -> torch.autocast:
     """Return autocast to bfloat16, which is off on a CPU."""
     return torch.autocast(device, torch.bfloat16, enabled=device != "cpu")
-
-
-def endless(loader: DataLoader[Any]) -> Iterator[Any]:
-    """Give the batches of epoch after epoch."""
-    while True:
-        yield from loader
 
 
 class Layer(nn.Module):
