@@ -17,7 +17,7 @@ import time
 from exercises.judge import page
 from exercises.judge.book import A_GAIN, BROKEN, ROOT, TOLERANCE, Choice, Exercise
 from exercises.judge.progress import Progress, State
-from exercises.judge.verdict import judged, near, python_us, right_option, times
+from exercises.judge.verdict import Judgement, judged, near, python_us, right_option, times
 from exercises.judge.why_not import wrong_because
 from trace_reader import (
     Facts,
@@ -44,6 +44,7 @@ LONGEST_RUN_S = 600
 FAR = 1.5  # a factor between a guess of a gain and what was measured
 POLL_S = 0.3
 MOST_OPS = 5  # that are listed
+STILL_BUSY = "Inconclusive: these rounds fall short, but other programs took the cores. Close them, and run the exercise again."
 VARY = "note: the times vary a lot, probably because other programs are running: do not trust them"
 MUCH_OF_THE_CORES = 0.35  # that another program uses while one is recorded
 BUSY = 2  # how many times as long as the shortest round the longest is on a busy machine
@@ -287,6 +288,8 @@ class Session:
                 return False
             busy = others.busy()
             speed, judgement = judged(exercise, found["times_us"], exercise.folder)
+            if judgement.outcome == "slow" and busy:
+                judgement = Judgement("noise", (STILL_BUSY,))
         print(f"outputs: equal. Speed: {speed}")
         if any(max(rounds) > BUSY * min(rounds) for rounds in found["times_us"].values()):
             print(VARY)

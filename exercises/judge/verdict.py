@@ -122,7 +122,8 @@ def still_there(gone: Gone, given: Facts, mine: Facts) -> str:
     if gone.shrinks:
         before, after = (_self_us(facts, gone.shrinks) for facts in (given, mine))
         if after > gone.to * before:
-            return f"{gone.shrinks} still takes {us(after)} of a step ({us(before)} as given)."
+            what = f"{PYTHON}, in no op," if gone.shrinks == PYTHON else gone.shrinks
+            return f"{what} still takes {us(after)} of a step ({us(before)} as given)."
         return ""
     if gone.dtype:
         left = any(shape.op == gone.op and gone.dtype in (shape.dtype or shape.shapes) for shape in mine.op_shapes)
@@ -146,13 +147,22 @@ def still_waits(gone: Gone, given: JobFacts, mine: JobFacts) -> str:
 
 
 def python_us(facts: Facts) -> float:
-    """Return the path's time in no op and no call, per step: it can leave the first steps out."""
+    """Return the path's time in no op, no call and no annotation, per step: the path can leave the first steps out."""
+    return _on_path_us(facts, "python", "silent")
+
+
+def in_no_op_us(facts: Facts) -> float:
+    """Return the same with what is inside of annotations."""
+    return _on_path_us(facts, "python", "silent", "annotation")
+
+
+def _on_path_us(facts: Facts, *classes: str) -> float:
     path, steps = facts.recorded_critical_path, len(facts.steps) - facts.steps_left_out
-    return sum(one.us for one in path.cpu if one.name in ("python", "silent")) / steps if path else 0.0
+    return sum(one.us for one in path.cpu if one.name in classes) / steps if path else 0.0
 
 
 def _self_us(facts: Facts, name: str) -> float:
-    """Return the own time of an op per step, or of PYTHON."""
+    """Return the own time of an op per step, or of PYTHON, in annotations, too."""
     if name == PYTHON:
-        return python_us(facts)
+        return in_no_op_us(facts)
     return sum(op.self_us for op in facts.ops if op.name == name) / len(facts.steps)

@@ -1293,8 +1293,8 @@ MEMORY = [("aten::linear", [2, 90, 16], [16, 16]), ("aten::linear", HIDDEN, [16,
         ([CONV, ("aten::max_pool2d", [1, 4, 8, 8]), ("aten::view", [1, 5, 4, 4]), ("aten::linear", [1, 80], [9, 80])], False),
         # A network of frames, whose results are kept flat; a state that comes back in another shape, with as many numbers.
         ([("aten::select", [1, 4, 3, 8, 8]), CONV, ("aten::relu", [1, 4, 8, 8]), ("aten::flatten", [1, 4, 8, 8])], True),
-        ([CONV, ("aten::relu", [1, 4, 8, 8]), ("aten::flatten", [1, 4, 8, 8]), ("aten::exp", [3, 3]),
-          ("aten::tanh", [2, 128])], False),
+        ([CONV, ("aten::relu", [1, 4, 8, 8]), ("aten::flatten", [1, 4, 8, 8]), ("aten::mm", [3, 7], [7, 4]),
+          ("aten::mm", [2, 128], [128, 5])], False),
         ([("aten::linear", [2, 8], [6, 8]), ("aten::narrow", [2, 6]), ("aten::linear", [2, 3], [5, 3])], True),
         ([("aten::linear", [2, 8], [6, 8]), ("aten::narrow", [2, 6]), ("aten::linear", [1, 3], [5, 3])], False),  # two parts
         ([("aten::linear", [2, 8], [6, 8]), ("aten::amax", [2, 6]), ("aten::linear", [2], [5, 2])], True),
@@ -2359,6 +2359,19 @@ def test_passes_between_which_weights_may_change_promise_nothing(tmp_path, chang
     assert seen.gain_unknown_because == why
 
 
+def test_what_takes_as_many_rows_behind_the_comparison_makes_no_candidates(tmp_path):
+    later_rows = [shaped("aten::linear", 700, 100, [1000, 24], [64, 24])]
+    seen = found(tmp_path, [step(0, 0, 1000), *compared(behind=later_rows)])["candidates-each-time"]
+    assert seen.startswith("3 ops per step make the vectors of 1,000 candidates")
+
+
+def test_lists_of_tensors_that_change_between_passes_may_be_the_weights(tmp_path):
+    between = [op("aten::_foreach_add_", 200 * k + 150, 20, **{"Input Dims": [[[8, 16]]]}) for k in range(4)]
+    facts = read(write(tmp_path / "t.json", step(0, 0, 1000), *passes(4), *between, record_shapes=1))
+    (seen,) = (one for one in facts.findings if one.slug == "many-backward-passes")
+    assert seen.gain is None
+
+
 @pytest.mark.parametrize(("shape", "why"), [
     ([8, 16], "something is changed in place between them, which may be the weights"),  # or an input, as in an attack
     ([], None),  # as a sum of losses
@@ -2386,6 +2399,11 @@ def test_a_number_may_change_between_passes(tmp_path, shape, why):
     ("candidates-each-time", compared(rows=1000), False),  # which of both are the batch?
     ("candidates-each-time", compared()[4:], False),  # vectors that are kept
     ("candidates-each-time", [shaped("aten::linalg_vector_norm", 20, 50, [1000, 32]), *compared()[4:]], True),
+    ("history-in-each-step",  # of rewards, beside states that a network takes: a sample of a memory
+     [*kept(), shaped("aten::linear", 600, 9, [32, 9], [4, 9]), op("aten::cat", 620, 50, **{"Input Dims": [[]]}),
+      shaped("aten::linear", 680, 100, [1600, 4], [2, 4])], False),
+    ("read-one-by-one",  # an optimizer's own counts
+     [annotation("Optimizer.step#AdamW.step", 0, 900), *(op("aten::item", 40 * n, 30) for n in range(20))], False),
     ("lists-to-tensors-while-loading", listed(lists=15), False),
     ("lists-to-tensors-while-loading", listed()[1:], False),  # outside of a DataLoader
     ("candidates-each-time", compared(ranks="aten::softmax"), True),

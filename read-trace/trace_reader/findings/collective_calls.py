@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 from trace_reader.analysis.replay.edits import (
-    ONCE,
+    JOINED,
     REPLACED,
     UNSURE,
     WAITS,
@@ -152,7 +152,7 @@ def _small_buckets(trace: Trace, facts: Facts) -> Seen | None:
         return None
     text = f"{a_step(len(calls), facts, 'collective', 'collectives')} in the backward pass, of {bytes_a_step / n / 1e6:.1f} MB"
     text = f"{text} on average: in buckets of 25 MiB they are {_number(buckets)}"
-    return Seen(text, calls, share=_share(facts, calls), effect=Effect(_batched(calls, round(buckets)), kind=ONCE))
+    return Seen(text, calls, share=_share(facts, calls), effect=Effect(_batched(calls, round(buckets)), kind=JOINED))
 
 
 @finding(
@@ -184,7 +184,7 @@ def _reduced_late(trace: Trace, facts: Facts) -> Seen | None:
         edits += [_batched(calls, buckets), skipped((np.array(spans)[:, 0], np.array(spans)[:, 1]), left=buckets / n)]
     text = f"{a_step(len(calls), facts, 'collective', 'collectives')}, asked for when the backward pass has ended: "
     return Seen(
-        f"{text}{_megabytes(calls, facts)} a step", calls, share=_share(facts, calls), effect=Effect(all_of(*edits), kind=ONCE)
+        f"{text}{_megabytes(calls, facts)} a step", calls, share=_share(facts, calls), effect=Effect(all_of(*edits), kind=JOINED)
     )
 
 

@@ -178,9 +178,10 @@ Edit = Callable[[Edited], object]
 
 
 GONE, ELSEWHERE, REPLACED, WAITS, AT_ONCE, ONCE, UNSURE = "gone", "elsewhere", "replaced", "waits", "at once", "once", "unsure"
+JOINED = "joined"
 AS_PLAYED = "as played"
 # By the kind of a change: how far what was measured was from what the replay said, as logarithms of odds (of what is saved to
-# what is left), the band that holds four of five. Of 306 pairs, H100, H200 and CPUs, torch 2.11, 2026-11-26 to 28
+# what is left), the band that holds four of five. Of 306 pairs and 4 jobs, H100, H200 and CPUs, torch 2.11, 2026-11-26 to 28
 # (read-trace/benchmarks/bands.py).
 BANDS = {
     GONE: (-0.3, 1.3),  # of 86
@@ -189,6 +190,7 @@ BANDS = {
     WAITS: (-0.3, 0.9),  # of 17, wider than these say: they are few
     AT_ONCE: (-1.3, 1.1),  # of 20, replayed as a CUDA graph or batched: narrower than these say, or nothing is said
     ONCE: (-0.75, 0.8),  # of 37
+    JOINED: (-0.35, 1.25),  # of 4 jobs: collectives that are sent in fewer calls
     AS_PLAYED: (0.0, 0.0),  # of a place: what is there at most
     UNSURE: (-9.0, 0.3),  # of 14, no band of which holds so many: what takes the place of what is gone may take as long
 }
