@@ -8,7 +8,7 @@ bytes and operations let them be (the roofline, at what is usual: op_shapes.py),
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import msgspec
 import numpy as np
@@ -19,12 +19,14 @@ from trace_reader.analysis.replay.what_if import PLAIN, RECORDED, Gain
 from trace_reader.analysis.trace.file_facts import device_properties
 from trace_reader.analysis.trace.op_shapes import op_shapes, shapes_in_words
 from trace_reader.analysis.trace.own_code import is_program_function
+from trace_reader.analysis.trace.summarize import processes_for
 from trace_reader.analysis.trace.utilization import MOST_UNKNOWN, PRODUCT_KINDS
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import outermost, parents
 from trace_reader.link.trace import EVALUATE, Trace
 from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import Inputs, Kind
+from trace_reader.system.processes import run_in_processes
 
 MOST_NODES = 5000  # of the run that is asked: of a longer one, its first steps
 MOST_ASKED, MOST_TOLD = 20, 10  # places, of which the replay is asked: those with the most time on the CPU and the GPU; all
@@ -77,7 +79,9 @@ def places(run: RunWithoutProfiler, plain: PlainRun, stacks: Trace | None = None
         asked = [item for item in asked[:MOST_ASKED] if _is_as_usual(trace, run, *item)]
     factors = _floors(trace) if with_floors else _no_floors(trace)
     of = RECORDED if plain.how == UNKNOWN else PLAIN
-    gains = [(_gain(run, times, dropped(item[0].spans), of), item) for item in asked[:MOST_ASKED]]
+    asked = asked[:MOST_ASKED]
+    ask = [partial(_gain, run, times, dropped(one.spans), of) for one, _, _ in asked]
+    gains = list(zip(run_in_processes(ask, processes_for(trace)), asked, strict=True))
     gains = sorted([one for one in gains if one[0].high >= LEAST_GAIN], key=lambda one: (-one[0].high, one[1][0].name))
     told = []
     for number, (gone, (candidate, cpu_us, gpu_us)) in enumerate(gains):

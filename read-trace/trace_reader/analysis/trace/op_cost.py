@@ -7,6 +7,7 @@ tensors (an optimizer's, what cat joins) the trace does not say the type. docs/c
 """
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 import math
 import re
 from typing import Any
@@ -21,6 +22,7 @@ DTYPES = {
     "c10::Float8_e5m2": "fp8",
 }  # fmt: skip
 BYTES = {**ITEM_BYTES, "c10::Float8_e4m3fn": 1, "c10::Float8_e5m2": 1}
+NO_INPUTS = Inputs((), (), ())
 
 # Where an op's inputs have what a convolution needs: stride, padding and dilation.
 _CONVOLUTIONS = {
@@ -131,7 +133,20 @@ def tensors_known(slices: Slices, row: int) -> list[Tensor]:
 
 def shapes_of(slices: Slices, row: int) -> list[tuple[int, ...]]:
     """Return the shapes of an op's inputs that are tensors, as far as they were recorded."""
-    return [tensor.shape for tensor in tensors_known(slices, row)]
+    return _shapes_by_detail(slices)[0][slices.detail[row]]
+
+
+@lru_cache(maxsize=1)
+def _shapes_by_detail(slices: Slices) -> tuple[list[list[tuple[int, ...]]], list[list[tuple[int, ...]]]]:
+    """Return for each of the details the shapes of the inputs that are tensors, and of all inputs, each one's of a list; behind
+    them, at -1, those of none. Kept for the trace that was asked of last: rules ask for op after op, and many ops have the same.
+    """
+    of_tensors, within = list[list[tuple[int, ...]]](), list[list[tuple[int, ...]]]()
+    for inputs in slices.details:
+        known = inputs if isinstance(inputs, Inputs) and isinstance(inputs.dims, tuple) else NO_INPUTS
+        of_tensors.append([tensor.shape for tensor in tensors_of(known) if tensor])
+        within.append([shape for one in known.dims if isinstance(one, tuple) for shape in _shapes_in(one)])
+    return [*of_tensors, []], [*within, []]
 
 
 def shapes_of_first(slices: Slices, row: int) -> list[tuple[int, ...]]:
@@ -142,9 +157,7 @@ def shapes_of_first(slices: Slices, row: int) -> list[tuple[int, ...]]:
 
 def shapes_within(slices: Slices, row: int) -> list[tuple[int, ...]]:
     """Return the shapes of all of an op's inputs, each one's of a list of tensors."""
-    inputs = inputs_of(slices, row)
-    dims = inputs.dims if inputs is not None and isinstance(inputs.dims, tuple) else ()
-    return [shape for one in dims for shape in _shapes_in(one)]
+    return _shapes_by_detail(slices)[1][slices.detail[row]]
 
 
 def _shapes_in(dims: Any) -> list[tuple[int, ...]]:
