@@ -56,7 +56,9 @@ def test_a_fault_is_found_where_the_gate_stops_and_names_it(monkeypatch, capsys,
 
 @pytest.mark.slow
 def test_a_workflow_and_a_hook_stop_a_fault_and_nothing_else(tmp_path):
+    """For counts, one recording is enough."""
     repository = benchmark.Repository(tmp_path, DOCUMENT)
+    repository.lines = [line.replace("1 2 3;", "1;").replace(" new2.json new3.json", "") for line in repository.lines]
     (hook,) = re.findall(r"^ +entry: sh -c '(.*)'$", DOCUMENT.read_text("utf-8"), re.MULTILINE)
     unchanged = repository.shell(hook)
     assert unchanged.returncode == 0, unchanged.stdout + unchanged.stderr  # counts alone: no noise
