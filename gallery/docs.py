@@ -72,17 +72,18 @@ CPU a copy, saves {mask[saves]:.0%}. `bits` saves most: the GPU's work falls fro
 it. On the CPU of the second table, `bits` makes no step shorter."""  # with numbers of benchmarks/ladder/h200.json
 ANSWER_ASKS = """\
 A step reads a prompt of 512 tokens, and writes the 8 tokens of an answer. Guess first. The naive program computes the whole text
-again for each token: how many times as fast is a step with a cache? Which rung saves most after that? Which saves nothing? How
-far from the floor is the last one? Then unfold the tables. Compare the recordings of these pairs of rungs:"""
+again for each token. By what factor is a step with a cache faster? Which rung saves most after that? Which saves nothing? How
+far is the last rung from the floor, the least time that the memory's rate allows? Then unfold the tables. Compare the recordings
+of these pairs of rungs:"""
 ANSWER_SHOWS = """\
-Without autograd, {no_grad[how]}: the GPU is the bottleneck, and most of what the CPU does is hidden behind its
-work. With the logits of one position, the GPU has {last[less_work_ms]:.1f} ms less to do, and the step is {last[saved_ms]:.1f} ms
-shorter. `cache` saves most: the GPU's work falls from {last[work_ms]:.0f} ms to {cache[work_ms]:.0f} ms, and now the CPU takes
-longer to launch it. `room` spares copies, but launches {room[launches]} kernels, not {cache[launches]}: {room[how]}.
-Up to there the CPU waits for each token before it launches the next pass; without that wait (`reads`), the step is
-{reads[saves]:.0%} shorter. `bits` leaves {bits[work_ms]:.1f} of {reads[work_ms]:.1f} ms of the GPU's work, but as many launches:
-{bits[how]}. `compiled` has {compiled[launches]} kernels to launch, `graph` one
-launch for each token. {left}"""  # with numbers of benchmarks/ladder/answer_h200.json
+Without autograd, {no_grad[how]}: the GPU is the bottleneck, and its work hides most of what the CPU does. With the logits of one
+position, the GPU has {last[less_work_ms]:.1f} ms less to do, and the step is {last[saved_ms]:.1f} ms shorter. `cache` saves most:
+the GPU's work falls from {last[work_ms]:.0f} ms to {cache[work_ms]:.0f} ms, and now the CPU takes longer to launch this work than
+the GPU takes to do it. `room` spares copies, but launches {room[launches]} kernels, not {cache[launches]}: {room[how]}. On all of
+these rungs the CPU waits for each token before it launches the next pass; `reads` removes that wait, and its step is
+{reads[saves]:.0%} shorter. With `bits`, the GPU's work falls from {reads[work_ms]:.1f} ms to {bits[work_ms]:.1f} ms, but the
+number of launches stays the same: {bits[how]}. `compiled` has {compiled[launches]} kernels to launch, `graph` one launch for each
+token. {left}"""  # with numbers of benchmarks/ladder/answer_h200.json
 
 
 def _machine() -> str:
@@ -243,8 +244,8 @@ def exercises_md() -> str:
         "# Something to mend",
         "",
         f"{WRITTEN} {len(every)} exercises: {len(mend)} small programs to mend, or to leave as they are,",
-        f"and {len(every) - len(mend)} traces without a program. Guess first, then look; then change it, and see whether you",
-        "were right.",
+        f"and {len(every) - len(mend)} traces without a program. Guess first, then look; then change the program, and see",
+        "whether you were right.",
         "",
         "```",
         "uv run exercise.py",
@@ -609,7 +610,7 @@ def _of_rungs(rungs: dict[str, Any]) -> dict[str, dict[str, Any]]:
     before_ms = before_work_ms = math.nan
     before_us: list[float] = []
     for rung, told in rungs.items():
-        also = " (the processes' ranges overlap)" if before_us and overlap(before_us, told["step_us"]) else ""
+        also = " (the ranges over the processes overlap)" if before_us and overlap(before_us, told["step_us"]) else ""
         step_ms, work_ms = statistics.median(told["step_us"]) / 1000, told["gpu_busy_us"] / 1000
         saved_ms, less_work_ms = before_ms - step_ms, before_work_ms - work_ms
         found[rung] = {

@@ -106,9 +106,10 @@ def what_is_left(of: Ladder, gpu: dict[str, Any]) -> str:
     read_bytes, token_us = floor(gpu["device"])
     times = step_us(gpu, last) / (tokens * token_us)
     return (
-        f"The floor: for each of its {tokens} tokens, a step has to read the weights and the cache once, "
-        f"{read_bytes / 1e6:.0f} MB, in {us(token_us)} at the memory's published rate. All of them together take "
-        f"{us(tokens * token_us)}; a step takes {times:.0f} times as long."
+        f"The floor is the time of its reads: for each of its {tokens} tokens, a step has to read the weights and the cache "
+        "once. "
+        f"These {read_bytes / 1e6:.0f} MB take {us(token_us)} at the memory's published rate. The reads for all tokens take "
+        f"{us(tokens * token_us)}; a step of the last rung takes {times:.0f} times as long."
     )
 
 
@@ -166,7 +167,7 @@ def _answer(of: Ladder, rung: str, after: str, finding: str, gpu: dict[str, Any]
     if _is_nothing(gpu, rung, after):
         how = "**Nothing**: no difference is larger than what one process differs from the other"
     elif _overlap(gpu, rung, after):
-        how += " (the processes' ranges overlap)"
+        how += " (the ranges over the processes overlap)"
     told = [
         f"{how}: {of.rungs[after]}. A step took {with_range(gpu, rung)} and takes {with_range(gpu, after)}, measured without "
         f"the profiler: the medians of {processes} processes, and their ranges "

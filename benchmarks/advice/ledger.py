@@ -213,11 +213,14 @@ WHY = {
     "tea_leaves_graded": "nothing was told; statistics of a table that a batch is gathered from are known since",
     "shorthand_spelled_out": "named third, behind the program's own function and the cells of its decoder",
     "gripper_follows_diffusion": "named second, without a number: the step was estimated far too short",
-    "organs_outlined_in_scan": "only the argmax on the host was counted, not the copy that it needs; 0.67 to 0.91 since",
-    "dialects_told_by_ear": "named first, without a number; 0.46 to 0.82 since",
-    "power_grid_states_estimated": "named second, without a number: how many of the numbers are zero, the trace does not say",
+    "organs_outlined_in_scan": "only the argmax on the host was counted, not the copy that it needs; since then 0.67 to 0.91 is "
+    "predicted",
+    "dialects_told_by_ear": "the change was named first, but without a number; since then 0.46 to 0.82 is predicted",
+    "power_grid_states_estimated": "the change was named second, without a number: the trace does not say how many of the values "
+    "are zero",
     "recipes_written_by_model": "only the waits were counted, not the norms that they wait for",
-    "letters_answered_for_office": "promised of a CUDA graph, which is another change; its step was estimated far too long",
+    "letters_answered_for_office": "the gain was promised for a CUDA graph, which is another change; the program's step was "
+    "estimated far too long",
     "portraits_painted": "most of it is numpy, between the ops; that less may be copied is told since",
     "letters_in_house_style": "recorded without shapes; adapters are known since, by their shapes",
     "statutes_read_at_once": "no rule knew attention in float32 beside layers of 16 bits; reported since, 0.28 to 0.58",
@@ -466,10 +469,11 @@ def _reached(gpu: list[Entry]) -> list[str]:
         f"| the same where stacks or memory were recorded, too, of {len(known_of_more)} that have one (of {len(more)}) | 80% | "
         f"{_count(known_of_more, lambda step: step[3])} |",
         "",
-        f"{sum(e.told[0] < 0.005 for e in told if e.told)} of the {len(told)} predictions begin at 0. "
+        f"{sum(e.told[0] < 0.005 for e in told if e.told)} of the {len(told)} predicted ranges begin at 0. "
         f"{sum(e.gain > e.told[1] for e in told if e.told)} of the {len(told)} measured gains exceeded the upper end of their "
-        f"prediction, by at most {max(e.gain - e.told[1] for e in told if e.told):.2f}. No step's estimate is wider than 30% of "
-        f"its upper end, and half are narrower than {widths[len(widths) // 2]:.0%}. For runs that are not limited by the GPU, "
+        f"prediction, by at most {max(e.gain - e.told[1] for e in told if e.told):.2f}. The time of a step is predicted as "
+        f"a range, too: none is wider than 30% of its upper end, and half are narrower than {widths[len(widths) // 2]:.0%}. For "
+        "runs that are not limited by the GPU, "
         "[they are wider](profiler_cost.md#when-nobody-measured).",
         "",
     ]
@@ -568,13 +572,13 @@ later ones with torch 2.15. A number with "before" is that of an earlier version
 SCORED = """The columns of this table:
 
 - "save something": the change saves more than 3%, and the writer of the pair did not mark it as one that brings nothing. Some
-  of those that are marked came out above 3%, most by noise.
+  of the pairs that are marked in this way were measured above 3%, most of them because of noise.
 - "named by the first two": of the pairs that save something, those whose change is named by one of the first two findings.
 - "gain inside": the measured gain falls in the predicted range, ± 0.03.
 - "interval score": the width of the predicted range, plus ten times the distance between the range and a measured gain outside
   it. A low score is good. The score is at most 1, and without a prediction it is 1. If the range is "0 to 0.9" and contains the
-  gain, it is 0.9.
-- "too much promised": of all other pairs, those with a prediction above 5%.
+  gain, the score is 0.9.
+- "too much promised": of all other pairs (which save 3% at most), those whose predicted gain reaches above 5%.
 - "plain step held": the estimate of the plain step (a step without the profiler) contains the measured time.
 
 `uv run benchmarks/advice/score.py FOLDER` prints the same for your own pairs; its `--help` says what the folder holds.
@@ -663,9 +667,10 @@ names it first. For three other pairs, it named the change, but in words that th
 We tried ten programs of the fifth set (seven on a GPU) as a new user would. A language model that did not know the programs read
 the first screen of each, and said what to change first:
 
-- In all seven programs where the change saves something, the model chose that change: in five the screen named it, in two the
-  ops on the screen pointed to it. No finding named these two changes (padding, and a matmul with the same inputs for
-  each token), and the screen put another change first.
+- In all seven programs where the measured change saves something, the model chose that change. In five of them, the screen that
+  the model saw named the change; in the other two, only the ops on the screen pointed to it. In those two programs, no finding
+  named the change (padding in one, a matmul with the same inputs for each token in the other), and the screen put a different
+  change first.
 - In the other three programs, it chose no
   change once, and an unmeasured change twice.
 
@@ -679,7 +684,8 @@ no faster when measured. Three of these five were slower by a third or more. For
 
 OLDER = """`uv run benchmarks/advice/record.py FOLDER` measures the pairs of
 [benchmarks/advice/pairs.py](../benchmarks/advice/pairs.py) on your machine. Each pair has a process of its own, which
-alternates between before and after, in five rounds. `uv run benchmarks/advice/ledger.py FOLDER NAME` reads the recordings.
+alternates between the pair's program before the change and the one after it, in five rounds.
+`uv run benchmarks/advice/ledger.py FOLDER NAME` reads the recordings.
 
 The numbers below are from the reader of 2026-11-24. Keep in mind:
 

@@ -63,14 +63,15 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
     """A linked trace, as `load` returns it. All rows are in the order of their starts.
 
     `steps`: the CPU's ProfilerStep slices, or the annotations that `load` was told to use as steps. `annotations`: all other
-    annotations. `parent`: for each row, the row of the span around it, or -1. `work`: the kernels, copies and memsets, with the
-    columns `call` and `op` (rows; -1: none), `origin`, and `step` (an index into `steps`; -1: none). `has_steps`: for each track,
-    whether a slice that begins on it during a step belongs to that step. `memory`: the allocations and frees. `counters`: the
-    samples of hardware counters. `functions_ns`: the start of each recorded Python function, in order. `zero_ns`: the start of
-    the first slice on the file's own clock; all other times count from it. `found`: how the reader found the steps, if the
-    program marks none. `graph_edges`: pairs of GPU events (rows); the arrows of a CUDA graph say that the second waits for the
-    first. `impossible`: GPU events whose recorded duration is impossible; here they end earlier than in the file. `host_prices`:
-    what the profiler costs on its host, if a file says so.
+    annotations. `parent`: for each row, the row of the span around it, or -1. `work`: the kernels, copies and memsets. Their
+    columns are `call` and `op` (each a row, or -1 for none), `origin`, and `step` (an index into `steps`, or -1 for none).
+    `has_steps`: for each track, whether a slice that begins on it during a step belongs to that step. `memory`: the allocations
+    and frees. `counters`: the samples of hardware counters. `functions_ns`: the start of each recorded Python function, in
+    order. `zero_ns`: the start of the first slice on the file's own clock; all other times count from it. `found`: how the
+    reader found the steps, if the program marks none. `graph_edges`: pairs of GPU events (rows). In each pair, the second event
+    waits for the first, as an arrow of a CUDA graph in the trace says. `impossible`: GPU events whose recorded duration is
+    impossible; here they end earlier than in the file. `host_prices`: what the profiler costs on the host of the trace, if a
+    file gives these costs.
     """
 
     path: str

@@ -36,13 +36,13 @@ class _Step(msgspec.Struct, frozen=True, eq=False):
 
 
 def join_names(graph: Trace, eager: Trace) -> Joined:
-    """Name the kernels, copies and memsets of each graph launch by those that the middle step of `eager` launches, in order. If
-    `eager` holds a graph capture with more launches that say which kernel they launch, name the kernels by these launches
-    instead.
+    """Give the kernels, copies and memsets of each graph launch the names of those that the middle step of `eager` launches,
+    in the same order. If `eager` also holds the capture of a graph, and more of the capture's launches than of the step's say
+    which kernel they launch, the kernels are named by the capture's launches instead.
 
-    Each graph launch is searched for as a whole. If it is not found, its events are named from the first one up to the first that
-    differs; the rest stay unnamed. Raises LookupError if `graph` has no GPU work of a graph launch, or if `eager` launches
-    nothing outside a graph to take names from.
+    Each graph launch is searched for as a whole. If it is not found, those of its events that come before the first difference
+    are named; this event and all later ones stay unnamed. Raises LookupError if `graph` has no GPU work of a graph launch, or
+    if `eager` gives no names because it launches nothing outside a graph.
     """
     replayed = graph.work.where((graph.work.origin == Origin.GRAPH) & (graph.work.call >= 0))
     if not len(replayed):
