@@ -188,8 +188,8 @@ def test_each_rung_of_the_ladder_asks_what_the_next_one_brings():
             assert f'"{after}"' in one.code or after in ("reads", "optimizer", "cache", "room", "compiled", "graph", "bits")
     assert "the last rung: 19.0 times as fast as the first. The floor is the time of its reads: " in answers[-1].answer
     assert answers[-1].answer.endswith(" step has to read the weights and the cache once. These 175 MB take 36.5 µs "
-                                       "at the memory's published rate. The reads for all tokens take 291.9 µs; a step of the last "
-                                       "rung takes 17 times as long.")  # fmt: skip
+                                       "at the memory's published rate. The reads for all tokens take 291.9 µs; a step of the "
+                                       "last rung takes 17 times as long.")  # fmt: skip
     # What the reader advises is told where it is this change; a difference, where the processes do not overlap.
     assert [one.label for one in rungs if "The reader had said this first" in one.answer] == ["L6", "L7", "L8"]
     assert "The reader had said this first: `fp32-cuda-cores`, which saves 40% to 78% of a step; it saved 74%." in rungs[6].answer
