@@ -493,7 +493,83 @@ def listed(lists=40, first="aten::empty", apart=20):
     return [annotation(ALONE, 5, apart * lists + 10), *made]  # fmt: skip
 
 
+def passes_through(times=2, first=4, behind=3, between=(), at=10):
+    """So many passes through four layers, the first of which takes so many numbers, and `behind` ops on what they make."""
+    weights, made = ((16, first), (16, 16), (16, 16), (first, 16)), []
+    for _ in range(times):
+        for out, inputs in weights:
+            made.append(shaped("aten::linear", at, 40, [8, inputs], [out, inputs]))
+            at += 45
+        made += [op(name, at, 5) for name in between]
+        at += 10 * len(between)
+    return [*made, *(op("aten::sub", at + 10 * n, 5) for n in range(behind))]
+
+
+def two_towers(*makes):
+    """Layers on an image, then on numbers that are looked up, of which the step `makes` some."""
+    names = ["aten::conv2d", "aten::linear", *makes, "aten::embedding", *["aten::linear"] * 5]
+    return [e for n, name in enumerate(names, 1) for e in
+            (op(name, 20 * n, 10), launch(20 * n + 1, n), kernel(ADD, 60 * n, 50, n))]  # fmt: skip
+
+
+def in_a_rollout(numbers=range(1, 9)):
+    """Eight layers with such numbers of autograd's, and two that are trained."""
+    rollout = [op("aten::linear", 50 * n, 40, **{"Sequence number": number}) for n, number in enumerate(numbers)]
+    trained = [op("aten::linear", 500 + 50 * n, 40, **{"Sequence number": 20 + n}) for n in range(2)]
+    return [*rollout, *trained, op("aten::sum", 600, 5, **{"Sequence number": 22}),
+            *on(2, *(backward("Addmm", 700 + 50 * n, 40, 21 - n) for n in range(2)))]  # fmt: skip
+
+
+def built(draws=6):
+    """A network that is built, so many of its tensors random, and run."""
+    drawn = [op("aten::uniform_", 20 * n, 10) for n in range(1, draws + 1)]
+    return [*drawn, op("aten::copy_", 200, 50), op("aten::linear", 400, 100), op("aten::linear", 510, 100)]
+
+
+def of_channels(rounds=8, cut="aten::slice"):
+    """A convolution for each part of a tensor."""
+    return [e for n in range(rounds) for e in (op(cut, 50 * n, 5), op("aten::conv1d", 50 * n + 6, 35))]
+
+
+def for_few_rows(rows=1, kind="float"):
+    """Layers with large weights."""
+    types = {"Input type": [kind, kind], "Concrete Inputs": ["", ""]}
+    return [op("aten::linear", 110 * n, 100, **{"Input Dims": [[rows, 1, 768], [3072, 768]], **types}) for n in range(4)]
+
+
 CASES = {
+    "convolutions-of-parts": (
+        [step(0, 0, 1000), *of_channels()],
+        "in a row, per step: 8 x (aten::conv1d, aten::slice); 320.0 µs of CPU time: 32% of the steps' time",
+        [step(0, 0, 1000), *of_channels(rounds=7)],
+    ),
+    "weights-for-few-rows": (
+        [step(0, 0, 1000), *for_few_rows()],
+        "4 linear layers per step with at most 4 rows read 38 MB of weights; 400.0 µs of CPU time: 40% of the steps' time",
+        [step(0, 0, 1000), *for_few_rows(rows=5)],
+    ),
+    "same-network-twice": (
+        [step(0, 0, 1000), *passes_through()],
+        "2 passes in a row per step through the same 4 layers; 320.0 µs of CPU time: 32% of the steps' time",
+        [step(0, 0, 1000), *passes_through(first=16)],  # blocks of a network
+    ),
+    "inputs-made-elsewhere": (
+        [step(0, 0, 1000), *two_towers()],
+        "6 layers per step from aten::embedding on, whose numbers the step neither copies nor makes; 300.0 µs of GPU time: 57% "
+        "of the critical path",
+        [step(0, 0, 1000), *two_towers("aten::argmax")],
+    ),
+    "graph-never-used": (
+        [step(0, 0, 1000), *in_a_rollout()],
+        "autograd records 8 of 10 layers per step, to which no backward pass comes; 320.0 µs of CPU time: 32% of the steps' time",
+        [step(0, 0, 1000), *in_a_rollout([20] * 8)],  # without a gradient the numbers stand still
+    ),
+    "network-made-in-step": (
+        [step(0, 0, 1000), *built()],
+        "random numbers are written over 6 tensors per step, 380.0 µs before its first layer; 110.0 µs of CPU time: 11% of the "
+        "steps' time",
+        [step(0, 0, 1000), *built(draws=5)],
+    ),
     "lists-to-tensors-while-loading": (
         [step(0, 0, 1000), *listed()],
         "40 lists or numbers per step made tensors while the DataLoader loads, with 754.0 µs of CPU time per step",
@@ -3126,12 +3202,86 @@ def test_nodes_that_run_often_may_be_of_a_jacobian(tmp_path, times, one_by_one):
     assert ("torch.func.jacrev" in one.next) is one_by_one and ("without retain_graph" in one.next) is not one_by_one
 
 
-@pytest.mark.parametrize(("name", "told"), [("aten::fill_", True), ("aten::relu", False)])
-def test_parts_of_any_length_are_set_in_a_loop(tmp_path, name, told):
-    """Of other ops, those of other shapes are no round of the same loop."""
-    made = [e for n in range(16) for e in (shaped("aten::select", 100 * n, 40, [16, 99]),
+@pytest.mark.parametrize(
+    ("name", "rounds", "told"),
+    [("aten::fill_", 16, True), ("aten::exp", 16, True), ("aten::exp", 15, False), ("aten::linear", 16, False)],
+)
+def test_a_loop_over_rows_of_different_lengths(tmp_path, name, rounds, told):
+    """Of layers, those of other shapes are no round of the same loop."""
+    made = [e for n in range(rounds) for e in (shaped("aten::select", 100 * n, 40, [16, 99]),
             shaped(name, 100 * n + 45, 40, [n + 1]))]  # fmt: skip
     assert ("repeated-ops" in found(tmp_path, [step(0, 0, 2000), *made])) is told
+
+
+def test_what_a_loop_does_says_what_does_it_at_once(tmp_path):
+    made = [e for n in range(16) for e in (op("aten::index_put_", 100 * n, 45), op("aten::mean", 100 * n + 65, 20))]
+    next = advice(tmp_path, "repeated-ops", step(0, 0, 2000), *made)
+    at_once = (
+        ", one index_put_ or scatter_ with the indices of all rounds (rows and columns) joined, one reduction over a dimension "
+    )
+    assert at_once in next and next.startswith("If the rounds of this Python loop do not need each other's results, ")
+    seen = found(tmp_path, [step(0, 0, 2000), *made])["repeated-ops"]
+    assert seen.startswith("in a row, per step: 16 x (aten::index_put_, aten::mean); ")  # what takes most first
+
+
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        (passes_through(behind=2), False),  # a chain, whose next input is made behind each pass: as much as around all
+        (passes_through(times=3), True),
+        (passes_through(between=["aten::argmax"], behind=9), False),  # which chooses the next token
+        (passes_through(between=["aten::sub", "aten::mul", "aten::add"], behind=2), False),
+        (passes_through(times=4), False),  # with the same between any two
+        ([*passes_through(behind=4), *passes_through(at=500, behind=4)], True),  # two pairs
+    ],
+)
+def test_passes_that_may_be_one_are_no_chain(tmp_path, events, told):
+    assert ("same-network-twice" in found(tmp_path, [step(0, 0, 2000), *events])) is told
+
+
+def test_of_long_passes_on_a_cpu_no_number_is_told(tmp_path):
+    slow = [{**e, "dur": 2 * e["dur"], "ts": 2 * e["ts"]} for e in passes_through()]
+    (one,) = [f for f in read(write(tmp_path / "t.json", step(0, 0, 2000), *slow)).findings if f.slug == "same-network-twice"]
+    assert one.gain is None and one.gain_unknown_because == "whether the inputs are the same is not in a trace"
+
+
+@pytest.mark.parametrize(
+    ("slug", "events"),
+    [
+        ("convolutions-of-parts", of_channels(cut="aten::relu")),  # of the whole tensor
+        ("weights-for-few-rows", for_few_rows(kind="c10::BFloat16")),
+        ("weights-for-few-rows", [*for_few_rows(), *on(2, backward("Addmm", 900, 50, 1))]),
+        ("network-made-in-step", [*built(), *on(2, backward("Addmm", 900, 50, 1))]),  # noise of a training
+        ("network-made-in-step", [op("aten::linear", 5, 10), *built()]),  # noise behind a layer
+        ("inputs-made-elsewhere", [*two_towers(), *on(2, backward("Addmm", 900, 50, 1))]),
+        ("inputs-made-elsewhere", [e for e in two_towers() if e["name"] != "aten::conv2d"]),
+        ("graph-never-used", in_a_rollout()[:11]),  # without a backward pass, gradients-unused tells
+    ],
+)
+def test_the_newest_rules_are_silent_where_it_may_be_something_else(tmp_path, slug, events):
+    assert slug not in found(tmp_path, [step(0, 0, 1000), *events])
+
+
+def test_a_momentum_is_no_other_parameter(tmp_path):
+    """SGD with momentum has two add_ and one mul_ for each parameter."""
+    updates = [op(name, 800 + 10 * n, 5) for n, name in enumerate(["aten::mul_", "aten::add_", "aten::add_"] * 2)]
+    events = [
+        *(op("aten::linear", 50 * n, 40, **{"Sequence number": n}) for n in range(4)),
+        *on(2, *(backward("Addmm", 300 + 100 * n, 50, 3 - n) for n in range(4))),
+        *on(2, *(op("torch::autograd::AccumulateGrad", 360 + 100 * n, 5) for n in range(4))),
+        annotation("Optimizer.step#SGD.step", 790, 100), *updates,
+    ]  # fmt: skip
+    seen = found(tmp_path, [step(0, 0, 1000), *events]).get("gradients-nobody-uses", "")
+    assert "of 4 parameters are computed in a step, of which the optimizer uses 2 at most" in seen
+
+
+def test_what_picks_rows_on_the_host_may_be_kept_on_the_gpu(tmp_path):
+    picked = [op("aten::index", 100, 400), *linked(ADD, 600, 700, 1)]
+    assert advice(tmp_path, "compute-on-the-cpu", step(0, 0, 1000), *picked).startswith(
+        "If the GPU's memory allows, keep the data"
+    )
+    computed = [op("aten::sum", 100, 400), *linked(ADD, 600, 700, 1)]
+    assert advice(tmp_path, "compute-on-the-cpu", step(0, 0, 1000), *computed).startswith("Move the inputs to the GPU")
 
 
 def test_most_layers_run_again_without_a_gradient_not_one_alone(tmp_path):

@@ -42,6 +42,7 @@ from trace_reader.findings import (
     repeated_products,
     runtime_calls,
     scores,
+    twice,
     without_gradient,
     written_out,
 )
@@ -55,9 +56,9 @@ from trace_reader.system.processes import run_in_processes
 __all__ = ["PATTERNS", "Choice", "Choices", "Reading", "choices", "run_rules"]
 # In the order in which they are told; in a file, from the top.
 _SUBJECTS = (
-    bottleneck, loading, catalogue, written_out, loops, again, without_gradient, repeated_products, cut_away, scores, recurrent,
-    expanded, own_functions, cpu_ops, gpu_waits, collective_calls, communication, optimizer, cold_steps, kernel_patterns,
-    memory_traffic, gemm, attention, compiled, runtime_calls, low_occupancy, recording_effects,
+    bottleneck, loading, catalogue, written_out, loops, twice, again, without_gradient, repeated_products, cut_away, scores,
+    recurrent, expanded, own_functions, cpu_ops, gpu_waits, collective_calls, communication, optimizer, cold_steps,
+    kernel_patterns, memory_traffic, gemm, attention, compiled, runtime_calls, low_occupancy, recording_effects,
 )  # fmt: skip
 _ORDER = [module.__name__ for module in _SUBJECTS]
 PATTERNS = dict(sorted(RULES.items(), key=lambda item: _ORDER.index(getattr(item[1].rule, "func", item[1].rule).__module__)))

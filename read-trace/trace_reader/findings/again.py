@@ -1,5 +1,5 @@
 """Work that is done again: constants made anew, statistics of a table, a history that each round or step goes over, layers
-before a dropout, workers that start anew.
+before a dropout, workers that start anew, a network that is built in each step.
 """
 
 from collections import Counter
@@ -13,6 +13,7 @@ from trace_reader.analysis.replay.rounds import Shape, broadcast, made_of
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import inputs_of, shapes_of, shapes_of_first, shapes_within, tensors_of
 from trace_reader.findings.registry import Seen, finding, lies_inside, listed, seen_with_time
+from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, among, median
 from trace_reader.model.slices import Inputs
@@ -56,6 +57,7 @@ DROPOUT = frozenset(["aten::dropout", "aten::dropout_", "aten::feature_dropout",
 AT_WORK = frozenset(["aten::native_dropout", "aten::bernoulli_", "aten::_fused_dropout"])  # not in evaluation
 LAYERS = frozenset(f"aten::{name}" for name in ("linear", "conv1d", "conv2d", "conv3d", "lstm", "gru", "embedding"))
 LEAST_SAMPLES = 3  # rounds of a step
+DRAWN, LEAST_DRAWN = frozenset(["aten::uniform_", "aten::normal_"]), 6  # how weights are drawn; tensors
 TAKES_WINDOWS = LAYERS | {"aten::matmul", "aten::mm", "aten::bmm", "aten::einsum", "aten::scaled_dot_product_attention",
                           "aten::cdist", "aten::layer_norm", "aten::batch_norm", "aten::transpose", "aten::t", "aten::numpy_T",
                           "aten::T", "aten::mT"}  # fmt: skip
@@ -489,3 +491,33 @@ def _before_dropout(trace: Trace, run: np.ndarray) -> np.ndarray:
 
 def _names(trace: Trace, rows: np.ndarray) -> list[str]:
     return [trace.slices.names[name] for name in trace.slices.name[rows].tolist()]
+
+
+@finding(
+    "network-made-in-step",
+    "in inference, random weights are drawn for layer after layer, before the layers run",
+    "aten::uniform_ or normal_, many times, before the first layer of a step; then aten::copy_, where weights are loaded",
+    "Random numbers are written over tensor after tensor before the layers run, as where a network is built: its weights are "
+    "drawn, and may then be replaced by those of a file.",
+    "If it is the same network each time: build it and load its weights once, before the loop or when the service starts.",
+    source="https://docs.pytorch.org/tutorials/recipes/recipes/module_load_state_dict_tips.html",
+)
+def _network_made_in_step(trace: Trace, facts: Facts) -> Seen | None:
+    if trace.has_backward or not facts.steps or not DRAWN & trace.op_names:
+        return None
+    outer, starts_ns, ends_ns, drawn = trace.outer_ops, list[int](), list[int](), 0
+    for (_, step), one in outer.by(outer.track, trace.step_at(outer.start_ns)):
+        draws, layers = (np.flatnonzero(one.is_named(names.__contains__)) for names in (DRAWN, LAYERS))
+        behind = layers[layers > draws[-1]] if len(draws) else layers
+        if step < 0 or len(draws) < LEAST_DRAWN or not len(behind) or (layers[:1] < draws[-1]).any():
+            continue
+        starts_ns.append(int(one.start_ns[draws[0]]))
+        ends_ns.append(int(one.start_ns[behind[0]]))
+        drawn += len(draws)
+    if len(starts_ns) < len(facts.steps):
+        return None
+    union = merged(np.array(starts_ns), np.array(ends_ns))
+    ops = outer.where(among(outer.at, outer.at[each_within_ns(outer.start_ns, outer.start_ns + 1, union) > 0]))
+    took = us(float((union[1] - union[0]).sum()) / 1000 / len(facts.steps))
+    words = f"random numbers are written over {drawn / len(facts.steps):.3g} tensors per step, {took} before its first layer"
+    return seen_with_time(trace, facts, ops, words, Effect(all_of(dropped(ops), skipped(union))))

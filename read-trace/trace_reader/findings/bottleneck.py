@@ -169,6 +169,12 @@ def _computes(trace: Trace, path: CriticalPath) -> float:
     return path.explained_us(cpu_computing(trace)) / path.window_us
 
 
+KEPT_THERE = (
+    "If the GPU's memory allows, keep the data on the GPU, and pick the rows of each batch there: then the host copies nothing. "
+    "Else pick them ahead of time, in a DataLoader's workers, from pinned memory."
+)
+
+
 @finding(
     "compute-on-the-cpu",
     "long ops on the CPU's lane that launch nothing",
@@ -204,7 +210,8 @@ def _compute_on_the_cpu(trace: Trace, facts: Facts) -> Seen | None:
         work = trace.launched_in(fetched)
         also = f"; what they reduce may be copied to the host for them alone, {us(work.total_us / len(trace.steps))} per step"
     effect = Effect(all_of(*most), least, REPLACED)
-    return Seen(f"{told}: {about(share)} of the critical path{also}", ops, share=share, effect=effect)
+    next = KEPT_THERE if longest and longest[0][0] in PICKS else ""
+    return Seen(f"{told}: {about(share)} of the critical path{also}", ops, next, share, effect)
 
 
 def _picked(trace: Trace, ops: Rows) -> Rows:

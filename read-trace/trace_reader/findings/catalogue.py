@@ -30,7 +30,7 @@ from trace_reader.units import about, us
 LEFT_OF_TABLE = 0.1  # of the optimizer's time over a table whose gradient is sparse
 SOON_NS = 2_000_000  # after an op, in which what goes with it begins
 MOST_FOLLOW = 3  # ops that go with one, one behind the other
-LARGE_TABLE = 100_000  # rows
+LARGE_TABLE, FEW_ARE_USED = 20_000, 4  # rows; times as many as are looked up
 LARGE_VOCABULARY, MANY_ROWS = 8192, 64
 INTEGERS_BY_NUMBER = frozenset("01234")  # types, by torch's numbers
 LONG_FILTER, LONG_LIST = 256, 64  # taps; tensors
@@ -41,6 +41,7 @@ SMALL_PRODUCT = 1 << 12  # elements of the larger matrix: below, calling it take
 MANY_PAIRS = 1 << 16  # differences
 MANY_CHANNELS = 16  # of an image: not those of a first layer
 LEAST_LISTED = 32  # of what each number is compared with
+LEAST_LENGTH, LARGE_FACTOR = 512, 100  # of a transform; its largest prime factor
 LEAST_ROWS = 256  # and columns, of what is gathered from its columns
 TRANSPOSES, BESIDE = frozenset(f"aten::{name}" for name in ("transpose", "permute", "movedim", "swapaxes", "mT")), 3  # ops
 NOT_IN_A_TRACE = "how much of it would be gone is not in a trace"
@@ -65,7 +66,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     kernels: str = ""
     types: tuple[str, ...] = ()
     shape: str = ""
-    device: Literal["gpu", ""] = ""
+    device: Literal["gpu", "cpu", ""] = ""
     launches: bool | None = None
     phase: Literal["inference", "training", ""] = ""
     calls: int = 1
@@ -84,8 +85,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def _large_table(tensors: list[Tensor | None], inputs: Inputs) -> bool:
-    rows = [*whole_numbers(inputs), *(tensor.shape[0] for tensor in tensors if tensor)]
-    return max(rows, default=0) >= LARGE_TABLE
+    """Many times as many rows as are looked up, by the gradient's shape."""
+    rows = max([*whole_numbers(inputs), *(tensor.shape[0] for tensor in tensors if tensor)], default=0)
+    gradient = tensors[0] if tensors else None
+    looked_up = math.prod(gradient.shape[:-1]) if gradient else 0
+    return rows >= LARGE_TABLE and rows >= FEW_ARE_USED * looked_up
 
 
 def _large_vocabulary(tensors: list[Tensor | None], inputs: Inputs) -> bool:
@@ -239,19 +243,52 @@ def _width_one(tensors: list[Tensor | None], inputs: Inputs) -> bool:
     return width == 1 and channels >= MANY_CHANNELS and tensors[0].shape[-2:-1] == (channels,) and is_plain
 
 
+def _vector(tensors: list[Tensor | None], inputs: Inputs) -> bool:
+    """Of which a diagonal matrix is made, or of each of several."""
+    return bool(tensors) and tensors[0] is not None and tensors[0].shape[-1] >= LEAST_LISTED
+
+
+def _square_result(tensors: list[Tensor | None], inputs: Inputs) -> bool:
+    """A product whose result is a square matrix, larger than its factors are."""
+    sizes = _matrices(tensors)
+    return sizes is not None and sizes[1] == sizes[3] >= 2 * sizes[2] and sizes[1] * sizes[3] >= SMALL_MATRIX
+
+
+def _accumulates(tensors: list[Tensor | None], inputs: Inputs) -> bool:
+    return "True" in (inputs.values or ())[3:4]
+
+
+def _odd_length(tensors: list[Tensor | None], inputs: Inputs) -> bool:
+    """Of a transform over the last dimension; of one back to real numbers, the length is said."""
+    said = [n for n in whole_numbers(inputs) if n >= LEAST_LENGTH]
+    length = said[-1] if said else tensors[0].shape[-1] if tensors and tensors[0] else 0
+    return length >= LEAST_LENGTH and _largest_factor(length) >= LARGE_FACTOR
+
+
+def _largest_factor(n: int) -> int:
+    """Return the largest prime factor of a number."""
+    largest, factor = 1, 2
+    while factor * factor <= n:
+        while n % factor == 0:
+            largest, n = factor, n // factor
+        factor += 1
+    return max(largest, n)
+
+
 _SHAPES = {
     "all_integers": _all_integers, "all_pairs": _all_pairs, "contracted": _contracted, "channels_first": _channels_first,
     "large_table": _large_table, "large_vocabulary": _large_vocabulary, "mask": _mask, "low_rank": _low_rank,
     "many_logits": _many_logits, "long_filter": _long_filter, "long_list": _long_list, "square": _square,
     "padding_mask": _padding_mask, "width_one": _width_one, "all_with_all": _all_with_all, "columns": _columns,
-    "of_weights": _of_weights,
+    "of_weights": _of_weights, "vector": _vector, "square_result": _square_result, "accumulates": _accumulates,
+    "odd_length": _odd_length,
 }  # fmt: skip
 _CHANGES = {"gone": GONE, "replaced": REPLACED, "once": ONCE, "unsure": UNSURE}
 
 
 def places_of(entry: Entry, trace: Trace, facts: Facts) -> Rows | None:
     """Return the ops of the steps of which an entry speaks, outermost ones; None where there are none of these."""
-    if entry.device == "gpu" and not facts.has_gpu_work:
+    if entry.device and (entry.device == "gpu") != facts.has_gpu_work:
         return None
     if entry.phase and (entry.phase == "training") != trace.has_backward:
         return None
@@ -498,6 +535,8 @@ def _result_shape(trace: Trace, row: int) -> tuple[int, ...] | None:
     if trace.slices.names[trace.slices.name[row]] == "aten::one_hot":  # a dimension more, whose size is no shape
         return None
     shapes = shapes_of(trace.slices, row)[:2]
+    if trace.slices.names[trace.slices.name[row]] in ("aten::diag", "aten::diag_embed") and shapes:  # of a vector
+        return *shapes[0], shapes[0][-1]
     try:
         return np.broadcast_shapes(*shapes) if shapes else None
     except ValueError:

@@ -1,7 +1,7 @@
 """The ops of the CPU: what takes the time of a run without a GPU, and what would take less."""
 
 import numpy as np
-from trace_reader.analysis.replay.edits import ONCE, REPLACED, Effect, skipped
+from trace_reader.analysis.replay.edits import ONCE, REPLACED, Effect, dropped, skipped
 from trace_reader.analysis.replay.places import by_shapes
 from trace_reader.analysis.trace.cpu_time import is_compiling
 from trace_reader.analysis.trace.critical_path import CriticalPath
@@ -10,8 +10,17 @@ from trace_reader.analysis.trace.op_cost import tensors_known, tensors_of
 from trace_reader.analysis.trace.op_shapes import op_shapes
 from trace_reader.findings.attention import SOFTMAX, and_mean_of_heads
 from trace_reader.findings.bottleneck import NO_STACKS, STACKS, has_stacks
-from trace_reader.findings.registry import LONGEST_FREE_NS, Seen, finding, listed, until_the_next, with_what_is_freed
+from trace_reader.findings.registry import (
+    LONGEST_FREE_NS,
+    Seen,
+    finding,
+    listed,
+    seen_with_time,
+    until_the_next,
+    with_what_is_freed,
+)
 from trace_reader.findings.verdict import BETWEEN_OPS, CLASSES, DURING_COLLECTIVES, cpu_breakdown, cpu_sentence
+from trace_reader.findings.without_gradient import LEFT_WITHOUT_GRAPH
 from trace_reader.link.intervals import merged
 from trace_reader.link.nesting import innermost, outermost, self_us
 from trace_reader.link.trace import Trace
@@ -37,6 +46,8 @@ SLOW_STEP = 2.0  # times the median
 LITTLE = 0.1  # of what a step does, that only one step does
 UNEVEN = 3.0  # what a tenth of the calls takes, over what another tenth does
 FEWEST_CALLS = 10  # of one op and shape
+FEW_ROWS, LARGE_WEIGHT, MUCH_OF_STEPS = 4, 250_000, 0.2  # of a layer; numbers of its weight; of the steps' time
+LEFT_IN_INT8 = 0.3
 LEAST_COPY_US = 5.0
 COPYING = frozenset(["aten::contiguous", "aten::clone", "aten::copy_", "aten::_to_copy", "aten::to"])
 # Inside these it is the bias, which the product is added to, or a Python number: the program cannot leave it out.
@@ -289,6 +300,39 @@ def _double_precision(trace: Trace, facts: Facts) -> Seen | None:
 
 
 @finding(
+    "weights-for-few-rows",
+    "linear layers with large weights, called with one or a few rows",
+    "the shapes of aten::linear and addmm on the CPU's lane: few rows, a large weight",
+    "Each call reads all of a weight from memory for a few rows, so the bytes of the weights limit it.",
+    "Give each call more rows (several requests as one batch), or let the weights have fewer bytes: int8 "
+    "(torch.ao.quantization.quantize_dynamic), or bfloat16 where the CPU computes in it. Time both, and compare the results.",
+    source="https://docs.pytorch.org/tutorials/recipes/recipes/dynamic_quantization.html",
+)
+def _weights_for_few_rows(trace: Trace, facts: Facts) -> Seen | None:
+    """By shapes and types: layers of float32 in inference, on a CPU alone. What is left of their time was measured: six layers
+    of 768 and 3072 numbers took 0.21 of it in int8 and 0.48 in bfloat16 (one row, two cores, torch 2.15, 2026-11-29).
+    """
+    if trace.has_backward or facts.has_gpu_work or not facts.steps or "aten::linear" not in trace.op_names:
+        return None
+    found, weights = list[int](), 0
+    layers = trace.outer_ops.where(trace.outer_ops.is_named("aten::linear".__eq__))
+    for (detail,), rows in layers.by(layers.detail):
+        tensors = tensors_known(trace.slices, int(rows.at[0])) if detail >= 0 else []
+        if len(tensors) < 2 or any(tensor.type != "float" for tensor in tensors[:2]):
+            continue
+        (inputs, weight, *_) = tensors
+        if inputs.elements <= FEW_ROWS * inputs.shape[-1] and weight.elements >= LARGE_WEIGHT:
+            found += rows.at.tolist()
+            weights += weight.elements * len(rows)
+    ops = Rows(trace.slices, np.sort(np.array(found, np.int64)))
+    if not found or ops.total_us < MUCH_OF_STEPS * trace.steps.total_us:
+        return None
+    read = 4 * weights / len(facts.steps) / 1e6
+    words = f"{len(ops) / len(facts.steps):.3g} linear layers per step with at most {FEW_ROWS} rows read {read:.0f} MB of weights"
+    return seen_with_time(trace, facts, ops, words, Effect(dropped(ops, LEFT_IN_INT8), kind=REPLACED))
+
+
+@finding(
     "gradients-unused",
     "autograd's sequence numbers grow from op to op, and there is no backward pass",
     "the argument Sequence number of the ops of a step",
@@ -315,6 +359,7 @@ def _gradients_unused(trace: Trace, facts: Facts) -> Seen | None:
         f"autograd recorded {count(round(made / len(facts.steps)), 'node')} per step, and no backward pass is in the trace",
         outer,
         share=0.0,
+        effect=Effect(skipped(merged(outer.start_ns, outer.end_ns), LEFT_WITHOUT_GRAPH), kind=REPLACED),
     )
 
 

@@ -20,6 +20,7 @@ from trace_reader.names.kernel_names import CONVERTS, decode_name
 from trace_reader.names.op_names import GEMM_OPS
 from trace_reader.units import count, us
 
+BF16 = "Try bf16, by autocast: torch.autocast('cuda', torch.bfloat16)."
 MIN_SHARE_OF_GPU_TIME = 0.05  # of the GPU's time
 TF32 = 0.2  # of the GPU's time
 UNALIGNED = re.compile(r"_align[12]\b")
@@ -122,11 +123,11 @@ def _reads_half(facts: Facts) -> bool:
 
 @finding(
     "tf32-products",
-    "GEMMs that read and write float32",
+    "GEMMs or convolutions that read and write float32",
     "the GEMM's name: tf32",
-    "These matrix products read float32 and multiply in tf32. In bf16 or fp16, tensor cores are up to twice as fast, and kernels "
-    "that then work in 16 bits move half of the bytes.",
-    "Try bf16 by autocast: torch.autocast('cuda', torch.bfloat16). Check that the training still converges.",
+    "These matrix products or convolutions read float32 and multiply in tf32. In bf16 or fp16, tensor cores are up to twice as "
+    "fast, and kernels that then work in 16 bits move half of the bytes.",
+    BF16 + " Check that the training still converges.",
 )
 def _tf32_products(trace: Trace, facts: Facts) -> Seen | None:
     products = [k for k in facts.compute_kernels if k.decoded.dtype == "tf32"]
@@ -136,7 +137,10 @@ def _tf32_products(trace: Trace, facts: Facts) -> Seen | None:
     rows = calls_of(trace, *products)
     others = trace.linked.where((trace.linked.kind == Kind.KERNEL) & ~among(trace.linked.at, rows.at))
     effect = Effect(all_of(scaled(rows, 0.5), scaled(others, 0.5)), kind=REPLACED)
-    return Seen(f"{listed(dict.fromkeys(k.decoded.label for k in products))}: {share:.0%} of GPU time", rows, effect=effect)
+    words = "" if trace.has_backward else f"{BF16} Compare the results."
+    return Seen(
+        f"{listed(dict.fromkeys(k.decoded.label for k in products))}: {share:.0%} of GPU time", rows, words, effect=effect
+    )
 
 
 @finding(

@@ -1,13 +1,14 @@
 """Where the CPU waited for the GPU in a step, and what delayed its next launch."""
 
 from collections.abc import Callable
+import re
 
 import numpy as np
-from trace_reader.analysis.replay.edits import WAITS, Effect, all_of, dropped, scaled, surely, without_waits
+from trace_reader.analysis.replay.edits import REPLACED, WAITS, Effect, all_of, dropped, scaled, surely, without_waits
 from trace_reader.analysis.trace.cpu_time import is_compiling
 from trace_reader.analysis.trace.critical_path import CriticalPath
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.findings.registry import Seen, finding, listed, not_compiling
+from trace_reader.findings.registry import Seen, finding, hold, lies_inside, listed, not_compiling
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Trace
 from trace_reader.link.waits import PAGEABLE, Reason
@@ -34,7 +35,19 @@ def _sync_in_step(trace: Trace, facts: Facts) -> Seen | None:
         return None
     words = _waited(trace, path, calls, "synchronizing call", "synchronizing calls")
     seen = f"{words}; the GPU's wait afterwards is {_on_path(path, saved_us)}"
+    if 2 * (searches := calls.where(lies_inside(trace, calls, CONVOLUTION))).total_us > calls.total_us:
+        ops = _around(trace, searches, CONVOLUTION)
+        effect = Effect(dropped(ops, LEFT_OF_SEARCH, LEFT_OF_SEARCH), kind=REPLACED)
+        return Seen(seen, calls, SEARCHES, max(saved_us, path.explained_us(ops)) / path.window_us, effect)
     return Seen(seen, calls, share=saved_us / path.window_us, effect=_unread(trace, calls))
+
+
+def _around(trace: Trace, calls: Rows, pattern: str) -> Rows:
+    """Return the outermost ops of such names that hold these calls."""
+    search = re.compile(pattern).search
+    ops = trace.ops.where(trace.ops.is_named(lambda name: search(name) is not None))
+    ops = Rows(trace.slices, outermost(trace.slices, ops.at))
+    return ops.where(hold(ops, calls.track, calls.start_ns))
 
 
 def _unread(trace: Trace, calls: Rows) -> Effect:
@@ -51,6 +64,11 @@ def _on_path(path: CriticalPath, saved_us: float) -> str:
     return f"{about(saved_us / path.window_us)} of the critical path"
 
 
+CONVOLUTION, LEFT_OF_SEARCH = r"^aten::(cudnn_|miopen_)?convolution", 0.1  # of a convolution's time, with all that it tries
+SEARCHES = (
+    "Most of these calls are in convolutions: for each size that is new, torch.backends.cudnn.benchmark=True tries several "
+    "algorithms, and waits for them. If sizes change from step to step, set it to False, or pad to a few sizes."
+)
 FETCH_LESS = (
     "Compute on the GPU what the host needs (an argmax, a draw by torch.multinomial, uint8 in place of float32), and copy only "
     "that. Or pin the host memory (pin_memory=True), and copy with non_blocking=True."
@@ -129,7 +147,8 @@ def _blocked_by_the_queue(trace: Trace, facts: Facts) -> Seen | None:
     "cudaMalloc or cudaFree inside a recorded step",
     "the runtime calls of a step",
     "Recorded steps allocate or free memory through the driver; cudaFree also waits for the GPU.",
-    "Look for growing shapes, torch.cuda.empty_cache() or nearly full memory: a warm caching allocator rarely calls the driver.",
+    "Look for growing shapes, torch.cuda.empty_cache() or nearly full memory: a warm caching allocator rarely calls the driver. "
+    "If memory grows from step to step, something keeps tensors (a list of outputs, a sum of losses without detach()).",
 )
 def _allocation_in_step(trace: Trace, facts: Facts) -> Seen | None:
     path, frees = facts.critical_path, _in_path(trace, facts, Reason.FREE)

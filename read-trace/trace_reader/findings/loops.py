@@ -5,6 +5,7 @@ from itertools import pairwise
 import math
 import re
 
+import msgspec
 import numpy as np
 from trace_reader.analysis.replay.edits import GONE, ONCE, Edit, Edited, Effect, dropped
 from trace_reader.analysis.replay.places import Candidate, loop_of, loops, nodes_of
@@ -18,7 +19,7 @@ from trace_reader.findings.verdict import denominator
 from trace_reader.link.trace import EVALUATE, Trace
 from trace_reader.model.rows import Rows, among, once
 from trace_reader.model.slices import Footprint
-from trace_reader.names.op_names import GEMM_OPS, VIEW_OPS
+from trace_reader.names.op_names import GEMM_OPS, LAYER_OPS, VIEW_OPS
 from trace_reader.units import about, by_dimensions, us
 
 POINTWISE = re.compile(
@@ -31,10 +32,6 @@ SMALL_US = 50.0  # of an op on a CPU
 READS = frozenset(["aten::item", "aten::resolve_neg"])  # as .item(), .tolist() and .numpy() do
 OF_READING = frozenset(["aten::to", "aten::resolve_conj", "aten::is_nonzero"])
 OF_THESE = 0.8  # of the nodes of a backward pass, made by the ops of a loop: then they are its own
-MODELS = frozenset(
-    f"aten::{name}" for name in ("linear", "matmul", "conv1d", "conv2d", "conv3d", "layer_norm", "rms_norm", "batch_norm",
-                                 "scaled_dot_product_attention", "mm", "addmm", "bmm", "lstm_cell", "gru_cell", "embedding")
-)  # fmt: skip
 SQUARES, SUMS = frozenset(["aten::pow", "aten::square"]), frozenset(["aten::add", "aten::add_", "aten::mul"])
 TOTALS = frozenset(["aten::sum", "aten::norm", "aten::linalg_vector_norm"])  # of a whole tensor, or over dimensions
 NEVER_NS = np.iinfo(np.int64).max
@@ -43,12 +40,37 @@ ATTENTION = "aten::scaled_dot_product_attention"
 CUTS = frozenset(["aten::slice", "aten::select", "aten::narrow"])
 BETWEEN_PARTS = VIEW_OPS | frozenset(["aten::copy_", "aten::empty_like", "aten::empty", "aten::contiguous"])
 HEADS_LAYERS = 2  # that take what comes from outside: queries and keys at least
+CONVOLUTIONS = frozenset(["aten::conv1d", "aten::conv2d"])
+ACTIVATIONS = frozenset(f"aten::{name}" for name in ("relu", "relu_", "gelu", "elu", "silu", "tanh", "sigmoid"))
 WRITES = frozenset(["aten::copy_", "aten::index_put_", "aten::index_copy_", "aten::scatter_"])
 OF_ELEMENTS = frozenset(["aten::matmul", "aten::mm", "aten::bmm"])
 # A polynomial of a matrix, as of an optimizer that makes its updates orthogonal: no activation, no norm of a layer.
 ARITHMETIC, LEAST_ARITHMETIC = frozenset(["aten::add", "aten::sub", "aten::mul", "aten::div", "aten::rsub"]), 2
 ALGEBRA = OF_ELEMENTS | ARITHMETIC | VIEW_OPS | frozenset(["aten::linalg_vector_norm", "aten::norm", "aten::eye"])
 SOLVES = ("aten::linalg_inv", "aten::linalg_solve", "aten::linalg_cholesky", "aten::cholesky", "aten::inverse")
+AT_ONCE_IF = (
+    "If the rounds of this Python loop do not need each other's results, do all of them at once: one op over a dimension more "
+    "(broadcasting, torch.where, cumsum, bmm, torch.func.vmap){}; else a fused loop (torch.compile, a scan on the CPU)."
+)
+MOST_WAYS = 2
+# What does at once what a loop does with these ops.
+WAYS = {
+    **dict.fromkeys(("aten::index_put_", "aten::index_fill_", "aten::scatter_"),
+                    "one index_put_ or scatter_ with the indices of all rounds (rows and columns) joined"),
+    **dict.fromkeys(("aten::index", "aten::index_select", "aten::gather"),
+                    "one index, gather or index_select with the indices of all rounds joined"),
+    **dict.fromkeys(("aten::eq", "aten::nonzero", "aten::masked_select"),
+                    "for groups of rows one index_add_ or scatter_reduce (with torch.bincount for a mean)"),
+    **dict.fromkeys(("aten::fft_rfft", "aten::fft_fft", "aten::fft_irfft", "aten::stft"),
+                    "one FFT of all windows or rows (torch.stft, or Tensor.unfold before it)"),
+    **dict.fromkeys(("aten::cosine_similarity", "aten::dot", "aten::mv"),
+                    "one matrix product (of normalized rows for a cosine)"),
+    **dict.fromkeys(("aten::mean", "aten::std", "aten::var", "aten::sum", "aten::amax", "aten::max", "aten::argmax"),
+                    "one reduction over a dimension (dim=), of windows by Tensor.unfold, of rows of different lengths by a mask"),
+    **dict.fromkeys(("aten::slice", "aten::narrow"), "Tensor.unfold for windows, one copy or index for all parts"),
+    **dict.fromkeys(("aten::linalg_inv_ex", "aten::linalg_solve_ex", "aten::linalg_cholesky_ex", "aten::linalg_svd",
+                     "aten::linalg_eigh", "aten::linalg_inv", "aten::inverse"), "one call on a stack of matrices"),
+}  # fmt: skip
 OF_MODELS = frozenset(["aten::linear", "aten::matmul", "aten::conv1d", "aten::conv2d", "aten::conv3d", *GEMM_OPS])
 
 
@@ -63,7 +85,8 @@ OF_MODELS = frozenset(["aten::linear", "aten::matmul", "aten::conv1d", "aten::co
 )
 def _loop_over_tensors(trace: Trace, facts: Facts) -> Seen | None:
     found = [one for one in loops(trace) if one.rounds >= LEAST_LOOP and all(map(POINTWISE.match, one.ops))]
-    return _loop(trace, facts, found, "", Effect(_once(trace, found)))
+    found = [one for one in found if one.has_shapes or not lies_inside(trace, one.spans, "^Optimizer").any()]
+    return _loop(trace, facts, found, "", Effect(at_once(trace, found)))
 
 
 @finding(
@@ -76,7 +99,7 @@ def _loop_over_tensors(trace: Trace, facts: Facts) -> Seen | None:
     "batch.",
 )
 def _loop_of_small_products(trace: Trace, facts: Facts) -> Seen | None:
-    every = [one for one in loops(trace) if one.rounds >= LEAST_OF_MODELS and _gains_at_once(trace, one)]
+    every = [one for one in loops(trace) if one.has_shapes and one.rounds >= LEAST_OF_MODELS and _gains_at_once(trace, one)]
     asked = (one if _are_heads(trace, one) else unchained(trace, one) for one in every if OF_MODELS.intersection(one.ops))
     forward = [one for one in asked if one is not None and one.rounds >= LEAST_OF_MODELS]
     backward = [one for one in every if _is_backward_of(trace, one, forward)]
@@ -84,7 +107,7 @@ def _loop_of_small_products(trace: Trace, facts: Facts) -> Seen | None:
     updates = [one for one in every if has_own_weights and _is_update_of(trace, one, forward)]
     found = [*forward, *backward, *updates]
     with_ = ("", " (forward and backward)", " (forward, backward and optimizer)")[bool(backward) + bool(updates)]
-    return _loop(trace, facts, found, with_, Effect(_once(trace, found), kind=ONCE))
+    return _loop(trace, facts, found, with_, Effect(at_once(trace, found), kind=ONCE))
 
 
 def _are_heads(trace: Trace, loop: Candidate) -> bool:
@@ -138,7 +161,7 @@ def _attention_in_parts(trace: Trace, facts: Facts) -> Seen | None:
     if not _gains_at_once(trace, loop):
         return None
     more = f" with queries of {words}{' and others' * bool(others)}"
-    return _loop(trace, facts, [loop], more, Effect(_once(trace, [loop]), kind=ONCE))
+    return _loop(trace, facts, [loop], more, Effect(at_once(trace, [loop]), kind=ONCE))
 
 
 def _cut_from(trace: Trace, rows: np.ndarray, width: int) -> tuple[tuple[int, ...], int]:
@@ -160,7 +183,7 @@ def _cut_from(trace: Trace, rows: np.ndarray, width: int) -> tuple[tuple[int, ..
     "and take the parts of the result with unbind. Selected one by one, each part would have a gradient as large as the whole.",
 )
 def _inputs_projected(trace: Trace, facts: Facts) -> Seen | None:
-    every = [one for one in loops(trace) if one.rounds >= LEAST_LOOP and unchained(trace, one) is None]
+    every = [one for one in loops(trace) if one.has_shapes and one.rounds >= LEAST_LOOP and unchained(trace, one) is None]
     rows = [run[:, place] for one in every for run in one.runs for place in _projections(trace, run)]
     if not rows:
         return None
@@ -199,6 +222,26 @@ def _projections(trace: Trace, run: np.ndarray) -> list[int]:
         if is_part and len(inputs) > 1 and inputs not in elsewhere and weight[0] != inputs[-1]:
             found.append(place)
     return found
+
+
+@finding(
+    "convolutions-of-parts",
+    "a slice and a convolution, many times in a row",
+    "aten::conv1d or conv2d right behind aten::slice, select or narrow, many times in a row",
+    "Each part of a tensor (a channel, a sensor, a band) has a convolution of its own.",
+    "If the kernels have one size: one grouped convolution does all parts in one call (groups=, with the weights of all parts "
+    "stacked).",
+    source="https://docs.pytorch.org/docs/stable/generated/torch.nn.Conv1d.html",
+)
+def _convolutions_of_parts(trace: Trace, facts: Facts) -> Seen | None:
+    found = [one for one in loops(trace) if one.rounds >= LEAST_LOOP and _gains_at_once(trace, one)]
+    found = [one for one in found if CONVOLUTIONS.intersection(one.ops) and all(map(_is_of_a_part, one.ops))]
+    found = [one for one in found if any(a in CUTS and b in CONVOLUTIONS for a, b in pairwise((*one.ops, one.ops[0])))]
+    return _loop(trace, facts, found, "", Effect(at_once(trace, found), kind=ONCE))
+
+
+def _is_of_a_part(op: str) -> bool:
+    return op in CUTS or op in CONVOLUTIONS or op in VIEW_OPS or POINTWISE.match(op) is not None or op in ACTIVATIONS
 
 
 @finding(
@@ -284,7 +327,7 @@ def _read_one_by_one(trace: Trace, facts: Facts) -> Seen | None:
     """Loops of MANY_ROUNDS and more, of nothing but views and what reads; not an optimizer's, of its counts of steps."""
     found = [one for one in loops(trace) if one.rounds >= MANY_ROUNDS and _only_reads(one.ops)]
     found = [one for one in found if not lies_inside(trace, one.spans, "^Optimizer").any()]
-    return _loop(trace, facts, found, "", Effect(_once(trace, found), kind=ONCE))
+    return _loop(trace, facts, found, "", Effect(at_once(trace, found), kind=ONCE))
 
 
 def _only_reads(ops: tuple[str, ...]) -> bool:
@@ -296,8 +339,7 @@ def _only_reads(ops: tuple[str, ...]) -> bool:
     "the same few ops, dozens of times in a row",
     "a pattern that repeats on the CPU's lane, with different tensors or elements in each round",
     "The same sequence of ops runs many times in a row: a Python loop, for example over rows, time steps, classes or samples.",
-    "If the rounds do not need each other's results, do all of them at once: one op over a dimension more (broadcasting, "
-    "torch.where, cumsum, bmm, torch.func.vmap); else a fused loop (torch.compile, a scan on the CPU).",
+    AT_ONCE_IF.format(""),
 )
 def _repeated_ops(trace: Trace, facts: Facts) -> Seen | None:
     """Without loops that other findings tell of, layers, backward passes and optimizers."""
@@ -305,16 +347,22 @@ def _repeated_ops(trace: Trace, facts: Facts) -> Seen | None:
     found = [one for one in found if _gains_at_once(trace, one) and not _only_reads(one.ops)]
     found = [one for one in found if not any(op.startswith(EVALUATE) for op in one.ops) and not _is_of_layers(trace, one)]
     found = [one for one in found if not lies_inside(trace, one.spans, "^Optimizer").any()]
-    effect = Effect(_once(trace, found), kind=ONCE)
-    return _loop(trace, facts, found, "", effect)
+    seen = _loop(trace, facts, found, "", Effect(at_once(trace, found), kind=ONCE))
+    ways = {WAYS[name]: None for name, _ in sorted(seen.evidence.by_name(), key=_total_us) if name in WAYS} if seen else {}
+    next = AT_ONCE_IF.format("".join(f", {way}" for way in list(ways)[:MOST_WAYS]))
+    return msgspec.structs.replace(seen, next=next) if seen else None
+
+
+def _total_us(ops: tuple[str, Rows]) -> tuple[float, str]:
+    return -ops[1].total_us, ops[0]
 
 
 def _gains_at_once(trace: Trace, loop: Candidate) -> bool:
     """Return whether its ops, done for all rounds at once, take less: on a CPU, those that take long compute for so long."""
-    return len(trace.work) > 0 or _are_short(loop.spans)
+    return len(trace.work) > 0 or are_short(loop.spans)
 
 
-def _are_short(ops: Rows) -> bool:
+def are_short(ops: Rows) -> bool:
     """Return whether most of their time is in ops of less than SMALL_US."""
     return 2 * ops.where(ops.duration_us >= SMALL_US).total_us < ops.total_us
 
@@ -324,7 +372,7 @@ def _is_of_layers(trace: Trace, loop: Candidate) -> bool:
     one for each round (what is multiplied with it may be the layers', and it the weights), or that takes an element and
     multiplies a matrix with a vector alone, or that does nothing but algebra with matrices, or that solves or inverts one.
     """
-    layers = MODELS.intersection(loop.ops)
+    layers = LAYER_OPS.intersection(loop.ops)
     if not layers - OF_ELEMENTS and any(op.startswith(SOLVES) for op in loop.ops):
         return False
     if not layers - OF_ELEMENTS and set(loop.ops) <= ALGEBRA and len(ARITHMETIC.intersection(loop.ops)) >= LEAST_ARITHMETIC:
@@ -370,6 +418,12 @@ def _is_update_of(trace: Trace, loop: Candidate, forward: list[Candidate]) -> bo
 
 
 def _loop(trace: Trace, facts: Facts, found: list[Candidate], more: str, effect: Effect) -> Seen | None:
+    told = listed(f"{one.rounds} x ({one.name}){_in_runs(one, len(trace.steps))}" for one in found)
+    return told_loops(trace, facts, found, f"in a row{more}, per step: {told}", effect)
+
+
+def told_loops(trace: Trace, facts: Facts, found: list[Candidate], words: str, effect: Effect) -> Seen | None:
+    """Return what was seen of loops, with their time; None where they take little."""
     path = facts.critical_path
     if path is None or not found or not facts.steps:
         return None
@@ -377,9 +431,8 @@ def _loop(trace: Trace, facts: Facts, found: list[Candidate], more: str, effect:
     share, steps = path.explained_us(spans) / path.window_us, len(facts.steps)
     if max(share, of_the_steps(trace, spans)) < LEAST_SHARE:
         return None
-    told = listed(f"{one.rounds} x ({one.name}){_in_runs(one, len(trace.steps))}" for one in found)
     of_path = f": {about(share)} of {denominator(facts)}" if share >= LEAST_SHARE else ""
-    seen = f"in a row{more}, per step: {told}; {us(spans.total_us / steps)} of CPU time{of_path}"
+    seen = f"{words}; {us(spans.total_us / steps)} of CPU time{of_path}"
     return Seen(seen, spans, share=share, effect=effect)
 
 
@@ -388,7 +441,7 @@ def _in_runs(loop: Candidate, steps: int) -> str:
     return f" in {runs:.3g} runs" if runs > 1 else ""
 
 
-def _once(trace: Trace, found: list[Candidate]) -> Edit:
+def at_once(trace: Trace, found: list[Candidate]) -> Edit:
     """Return an edit: of each loop the first round is left, and of the GPU's work in the others as much as does not fit beside
     it: a kernel with a block for each multiprocessor fills the GPU, and what has no grid, as a copy, takes as long for all; so
     does a kernel of a GPU whose multiprocessors are not known. If the backward pass of the rounds is no loop itself, short nodes
@@ -397,7 +450,7 @@ def _once(trace: Trace, found: list[Candidate]) -> Edit:
     repeats, sms = [one.repeats for one in found if one.repeats is not None], _multiprocessors(trace)
     is_there = any(op.startswith(EVALUATE) for one in found for op in one.ops)
     nodes = [] if is_there else [Rows(trace.slices, nodes_of(trace, spans)) for spans in repeats]
-    nodes = [spans for spans in nodes if len(trace.work) or _are_short(spans)]
+    nodes = [spans for spans in nodes if len(trace.work) or are_short(spans)]
 
     def left_of(row: int) -> float:
         detail = int(trace.slices.detail[row])

@@ -192,8 +192,11 @@ def _most_updated(trace: Trace, steps: Rows, by_chunks: bool) -> float:
 
 def _without_adams_others(changed: dict[str, Counter[Any]]) -> dict[str, Counter[Any]]:
     """Return what each op of an optimizer changes, without those that Adam calls twice for some parameters: it has one addcmul_
-    and one addcdiv_ for each of them.
+    and one addcdiv_ for each of them; and without the add_ of an SGD with momentum, which has two of these, and one mul_.
     """
+    scaled, added = changed.get("aten::mul_"), changed.get("aten::add_")
+    if scaled and added and added == scaled + scaled:
+        return {name: one for name, one in changed.items() if name != "aten::add_"}
     by_adam = changed.get("aten::addcdiv_")
     if not by_adam or changed.get("aten::addcmul_") != by_adam:
         return changed

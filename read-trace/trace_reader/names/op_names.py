@@ -14,6 +14,11 @@ VIEW_OPS = frozenset(
 IDLE_OPS = frozenset(["aten::empty", "aten::empty_like", "aten::empty_strided", "aten::resize_", "aten::to", "aten::lift_fresh"])
 BATCHED_GEMM_OPS = ("aten::bmm", "aten::baddbmm")
 GEMM_OPS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+# Ops of a model's layers.
+LAYER_OPS = frozenset(
+    f"aten::{name}" for name in ("linear", "matmul", "conv1d", "conv2d", "conv3d", "layer_norm", "rms_norm", "batch_norm",
+                                 "scaled_dot_product_attention", "mm", "addmm", "bmm", "lstm_cell", "gru_cell", "embedding")
+)  # fmt: skip
 # Ops that work themselves though there can be an op inside them that converts a Python number.
 CONVERTING_OPS = frozenset(["aten::masked_fill_", *(f"aten::{op}{_}" for op in ("add", "sub", "mul", "div") for _ in ("", "_"))])
 

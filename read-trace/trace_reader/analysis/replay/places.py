@@ -26,6 +26,7 @@ from trace_reader.link.nesting import outermost, parents
 from trace_reader.link.trace import EVALUATE, Trace
 from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import Inputs, Kind
+from trace_reader.names.op_names import LAYER_OPS
 from trace_reader.system.processes import run_in_processes
 
 MOST_NODES = 5000  # of the run that is asked: of a longer one, its first steps
@@ -36,6 +37,7 @@ SAME = 0.95  # of an outer place's gain: what an inner one saves then, is the ou
 ALL_OF_A_STEP = 0.97  # what encloses so much names nothing
 KNOWN = 0.8  # of a place's time on the GPU, whose floor is known
 OF_ANY_LENGTH = frozenset(["aten::slice", "aten::narrow", "aten::fill_", "aten::zero_"])  # in the rounds of a loop
+MANY_ROUNDS = 16  # of a loop of any shapes
 LEAST_ROUNDS, LONGEST_ROUND, MOST_PERIODS = 4, 400, 6  # of a loop: in a row, ops in a round, lengths of rounds that are tried
 MOST_IN_A_ROUND = 2  # times that each op is in a round, where these lengths are looked for
 MODULE_PREFIX = "nn.Module: "
@@ -44,7 +46,7 @@ MODULE_PREFIX = "nn.Module: "
 class Candidate(msgspec.Struct, frozen=True, eq=False):
     """A place before the replay is asked: its spans (outermost ones, in order of their starts). Of a loop: those of all rounds
     but the first of each run, how many `rounds` a step has, and `runs`, one after another without a break: of each the rows of
-    its ops, rounds x ops.
+    its ops, rounds x ops; `has_shapes`: whether each round has the same ones (of loops without, only ops are alike).
     """
 
     kind: str
@@ -54,6 +56,7 @@ class Candidate(msgspec.Struct, frozen=True, eq=False):
     rounds: int = 0
     ops: tuple[str, ...] = ()
     runs: tuple[np.ndarray, ...] = ()
+    has_shapes: bool = True
 
 
 class AskedPlace(msgspec.Struct, frozen=True, eq=False):
@@ -224,25 +227,44 @@ def _of_the_other_loading(trace: Trace, stacks: Trace, rows: Rows) -> Rows:
 @lru_cache(maxsize=1)
 def loops(trace: Trace) -> list[Candidate]:
     """Return the same run of ops several times in a row, in a step, on one thread, of the same shapes but for parts that are set
-    to a number; runs of the same ops are one place. Kept for the trace that was asked of last: several rules ask.
+    to a number; runs of the same ops are one place. Of ops that are no layers, MANY_ROUNDS of any shapes are a run, too: rows
+    of different lengths, tensors of a list. Kept for the trace that was asked of last: several rules ask.
     """
     ops, alike = trace.outer_ops, by_shapes(trace)
     shapes = np.where(ops.is_named(OF_ANY_LENGTH.__contains__), 0, alike[ops.detail] + 1)
     ops = Rows(ops.slices, ops.at, token=distinct(ops.name.astype(np.int64) * (len(alike) + 1) + shapes).which)
-    found: dict[tuple[str, ...], list[np.ndarray]] = {}
+    is_of_layers = ops.is_named(lambda name: name in LAYER_OPS or name.startswith(EVALUATE))
+    ops = Rows(ops.slices, ops.at, token=ops.token, is_of_layers=is_of_layers)
+    found: dict[tuple[tuple[str, ...], bool], list[np.ndarray]] = {}
     for _, one in ops.by(trace.step_at(ops.start_ns), ops.track):
-        for first, period, rounds in repetitions(one.token):
+        of_same_shapes = repetitions(one.token)
+        for first, period, rounds in (*of_same_shapes, *_of_any_shapes(one, of_same_shapes)):
             names = tuple(trace.slices.names[n] for n in one.name[first : first + period].tolist())
-            found.setdefault(_turned(names), []).append(one.at[first : first + period * rounds].reshape(rounds, period))
-    every = [loop_of(trace, names, runs) for names, runs in found.items()]
-    return [one for one in every if one.rounds >= LEAST_ROUNDS]
+            key = _turned(names), (first, period, rounds) in of_same_shapes
+            found.setdefault(key, []).append(one.at[first : first + period * rounds].reshape(rounds, period))
+    every = [loop_of(trace, names, runs, has_shapes) for (names, has_shapes), runs in found.items()]
+    return [one for one in every if one.rounds >= (LEAST_ROUNDS if one.has_shapes else MANY_ROUNDS)]
 
 
-def loop_of(trace: Trace, names: tuple[str, ...], runs: Sequence[np.ndarray]) -> Candidate:
+def _of_any_shapes(ops: Rows, of_same_shapes: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Return where the same run of ops that are no layers stands many times in a row, besides those that were found."""
+    tokens = ops.name.astype(np.int64)
+    alone = -1 - np.arange(len(ops))  # what nothing is like
+    is_free = ~ops.is_of_layers
+    for first, period, rounds in of_same_shapes:
+        is_free[first : first + period * rounds] = False
+    if not is_free.any():
+        return []
+    found = repetitions(distinct(np.where(is_free, tokens, alone)).which)
+    return [one for one in found if one[2] >= MANY_ROUNDS]
+
+
+def loop_of(trace: Trace, names: tuple[str, ...], runs: Sequence[np.ndarray], has_shapes: bool = True) -> Candidate:
     """Return a loop of these ops, with these runs."""
     every = np.sort(np.concatenate([rows.ravel() for rows in runs]))
     rounds = round(sum(map(len, runs)) / len(trace.steps))
-    return Candidate(LOOP, _loop_name(names), Rows(trace.slices, every), _repeats(trace, runs), rounds, names, tuple(runs))
+    spans = Rows(trace.slices, every)
+    return Candidate(LOOP, _loop_name(names, spans), spans, _repeats(trace, runs), rounds, names, tuple(runs), has_shapes)
 
 
 def by_shapes(trace: Trace) -> np.ndarray:
@@ -266,9 +288,11 @@ def _turned(names: tuple[str, ...]) -> tuple[str, ...]:
     return min(names[n:] + names[:n] for n in range(len(names)) if names[n] == min(names))
 
 
-def _loop_name(names: tuple[str, ...]) -> str:
-    counts = Counter(name.removeprefix(EVALUATE).removeprefix(": ") for name in names).most_common()
-    listed = ", ".join(name if n == 1 else f"{n} x {name}" for name, n in counts[:3])
+def _loop_name(names: tuple[str, ...], spans: Rows) -> str:
+    """Return the ops of a round, those with the most time first."""
+    total_us = {name: rows.total_us for name, rows in spans.by_name()}
+    counts = Counter(name.removeprefix(EVALUATE).removeprefix(": ") for name in sorted(names, key=lambda name: -total_us[name]))
+    listed = ", ".join(name if n == 1 else f"{n} x {name}" for name, n in list(counts.items())[:3])
     return listed + (f" and {len(counts) - 3} more" if len(counts) > 3 else "")
 
 
