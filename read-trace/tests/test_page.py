@@ -115,7 +115,7 @@ def test_the_tables_are_those_of_the_report(tmp_path, capsys, opened, trace):
 
 def test_the_first_screen_has_the_best_change_and_three_places_that_light(tmp_path, capsys, opened):
     page = opened(written(tmp_path, capsys, NAIVE))
-    best = "Best change, saves 85% to 96% of a step: Use F.scaled_dot_product_attention with a fused backend unfused-attention"
+    best = "Best change, saves 85% to 97% of a step: Use F.scaled_dot_product_attention with a fused backend unfused-attention"
     assert page.inner_text(".best") == best
     places = page.query_selector_all(".places li")
     assert [place.inner_text().split()[0] for place in places] == ["aten::masked_fill", "aten::softmax", "aten::matmul"]
@@ -124,7 +124,7 @@ def test_the_first_screen_has_the_best_change_and_three_places_that_light(tmp_pa
     lit = [name for name, *_ in page.evaluate(LIT, 0)]
     assert lit and all("softmax" in name.lower() for name in lit)
     title = page.query_selector(".findings li button")
-    assert " ".join(title.inner_text().split()) == "A softmax between two GEMMs saves 85% to 96% unfused-attention"
+    assert " ".join(title.inner_text().split()) == "A softmax between two GEMMs saves 85% to 97% unfused-attention"
     assert page.inner_text(".findings h2") == "Findings"
     numbers = page.evaluate("() => [...document.querySelectorAll('.tables td.n')].map((cell) => cell.textContent)")
     assert numbers and all(re.fullmatch(r"-?[\d.,]+( ?(%|[µmn]?s|[kMG]?B|GB/s))?|-|unknown|nothing", one) for one in numbers)

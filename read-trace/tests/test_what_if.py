@@ -416,7 +416,7 @@ def asked_of(capsys, *changes):
 @pytest.mark.parametrize(
     ("changes", "gain"),
     [
-        (["unfused-attention"], "saves 85% to 96% of a step"),  # as the report has it
+        (["unfused-attention"], "saves 85% to 97% of a step"),  # as the report has it
         (["hidden_copy"], "saves 9% to 33% of a step"),
         (["place aten::softmax"], "saves 26% of a step"),
         (["place softmax", "finding hidden-copy"], "saves 32% to 60% of a step"),
@@ -460,7 +460,7 @@ def test_without_a_gpu_ops_are_scaled(asked, factor, left_us):
 
 def test_a_program_asks_as_the_command_does():
     found = replay(NAIVE, "unfused_attention")
-    assert (round(found.gain_low, 2), round(found.gain_high, 2)) == (0.85, 0.96)
+    assert (round(found.gain_low, 2), round(found.gain_high, 2)) == (0.85, 0.97)
     with pytest.raises(LookupError, match="does not show sync-in-step"):
         replay(NAIVE, "finding sync-in-step")
 
