@@ -81,7 +81,7 @@ NOT_PLAYED = (
 AT_A_LINE = "Look at "  # of generic advice that knows where: what runs between the ops, by the lines of Python
 AS_MUCH = 0.25  # of what generic advice may bring: a change that saves so much of that stands before it
 # Where the rounds may need each other's results, and where new inputs may come each time.
-WEIGHTS = {"repeated-ops": 0.5, "frozen-layers-run-again": 0.5, "candidates-each-time": 0.5}
+WEIGHTS = {"repeated-ops": 0.8, "frozen-layers-run-again": 0.5, "candidates-each-time": 0.5}
 UNPLAYED = 0.5  # of the share of the path that a change explains, where it cannot be played: so much it may save
 WIDEST = 0.5  # of a step, between the ends of a gain that is told
 MOST_CHOICES = 4  # findings, and places, whose changes can be chosen together

@@ -27,7 +27,7 @@ from trace_reader.model.slices import Inputs
 from trace_reader.names.op_names import GEMM_OPS, VIEW_OPS
 from trace_reader.units import about, us
 
-LEFT_OF_TABLE = 0.1  # of the optimizer's time over a table whose gradient is sparse
+LEFT_OF_TABLE, LEFT_ON_CPU = 0.1, 0.5  # of the optimizer's time over a table whose gradient is sparse; on a CPU, one was measured
 SOON_NS = 2_000_000  # after an op, in which what goes with it begins
 MOST_FOLLOW = 3  # ops that go with one, one behind the other
 LARGE_TABLE, FEW_ARE_USED = 20_000, 4  # rows; times as many as are looked up
@@ -596,7 +596,7 @@ def _effect(entry: Entry, trace: Trace, spans: Rows) -> Effect:
         spans = spans.where(~among(spans.at, spans.at[first]))
     edits = [partly_dropped(trace, spans, entry.left)]
     for updates, share in _updates_of_tables(entry, trace, spans) if entry.also else ():
-        left = 1 - share * (1 - LEFT_OF_TABLE)
+        left = 1 - share * (1 - (LEFT_OF_TABLE if len(trace.work) else LEFT_ON_CPU))
         edits.append(dropped(updates, left_of_cpu=1.0 if len(trace.work) else left, left_of_gpu=left))
     return Effect(all_of(*edits), kind=_CHANGES[entry.change])
 
