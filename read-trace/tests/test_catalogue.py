@@ -97,29 +97,41 @@ def of_products(over) -> dict[str, Any]:
     return {"dims": [[512, 16, 64], [], []], "types": ["float", "ScalarList", "Scalar"], "values": ["", over, "False"]}
 
 
-ROWS: dict[str, Any] = {"dims": [[64, 10007]], "types": ["float"], "values": [""], "kernel": None}
+ROWS: dict[str, Any] = {
+    "dims": [[64, 10007], [], [], []], "types": ["float", "", "", ""], "values": ["", "[1]", "0", "True"], "kernel": None
+}  # fmt: skip
+SQUARED: dict[str, Any] = {"dims": [[512, 64], [64, 512]], "types": ["float"] * 2, "values": [""] * 2}
+MADE: dict[str, Any] = {"dims": [[512, 512]], "types": ["float"], "values": [""]}
 ADDS: dict[str, Any] = {"dims": [[64, 64], [], [4096, 32], []], "types": ["float"] * 4, "kernel": None}
-SCORES: dict[str, Any] = {"types": ["float"] * 2, "values": [""] * 2}
 CASES = {
     "diagonal-product": case(
-        Made("aten::diag", dims=[[500]], types=["float"], values=[""]),
-        but=Made("aten::diag", dims=[[16]], types=["float"], values=[""]),  # small
+        Made("aten::diag", dims=[[500]], types=["float"], values=[""], then=(Made("aten::matmul", us=100),)),
+        but=[Made("aten::diag", dims=[[500]], types=["float"], values=[""], then=(Made("aten::add", us=100),)),
+             Made("aten::diag", dims=[[500, 500]], types=["float"], values=[""], then=(Made("aten::matmul", us=100),))],
     ),
     "diagonal-of-a-product": case(
-        Made("aten::matmul", dims=[[512, 64], [64, 512]], **SCORES, then=(Made("aten::diagonal", us=10),)),
-        but=[Made("aten::matmul", dims=[[512, 64], [64, 512]], **SCORES, then=(Made("aten::softmax", us=10),)),
-             Made("aten::matmul", dims=[[512, 512], [512, 512]], **SCORES, then=(Made("aten::diagonal", us=10),))],
+        Made("aten::matmul", **SQUARED, then=(Made("aten::diagonal", us=10, **MADE),)),
+        but=[
+            Made("aten::matmul", **SQUARED, then=(Made("aten::softmax", us=10, **MADE),)),
+            Made("aten::matmul", **SQUARED, then=(Made("aten::diagonal", us=10, **MADE), Made("aten::logsumexp", us=10, **MADE))),
+            Made("aten::matmul", **SQUARED | {"dims": [[512, 512]] * 2}, then=(Made("aten::diagonal", us=10, **MADE),)),
+        ],
     ),
     "index-put-adds-on-cpu": case(
         Made("aten::_index_put_impl_", **ADDS, values=["", "", "", "True"]),
         but=Made("aten::_index_put_impl_", **ADDS, values=["", "", "", "False"]),
     ),
     "odd-fft-length-on-cpu": case(
-        Made("aten::_fft_r2c", **ROWS), but=Made("aten::_fft_r2c", **ROWS | {"dims": [[64, 10080]]})
+        Made("aten::_fft_r2c", **ROWS),
+        but=[
+            Made("aten::_fft_r2c", **ROWS | {"dims": [[64, 10080], [], [], []]}),
+            Made("aten::_fft_r2c", **ROWS | {"dims": [[1024, 10007], [], [], []], "values": ["", "[0]", "0", "True"]}),
+            Made("aten::_fft_c2r", **ROWS | {"values": ["", "[1]", "2", "10000000000000061"]}),
+        ],
     ),
     "arguments-checked": case(
         Made("aten::all", n=2, then=(Made("aten::is_nonzero", us=10),)),
-        but=Made("aten::all", then=(Made("aten::is_nonzero", us=10),)),
+        but=[Made("aten::all", then=(Made("aten::is_nonzero", us=10),)), Made("aten::all", n=2)],
     ),
     "whole-sort": case(
         Made("aten::argsort"), but=[Made("aten::topk"), Made("aten::sort", around=("aten::_embedding_bag_dense_backward",))]

@@ -526,9 +526,10 @@ def built(draws=6):
     return [*drawn, op("aten::copy_", 200, 50), op("aten::linear", 400, 100), op("aten::linear", 510, 100)]
 
 
-def of_channels(rounds=8, cut="aten::slice"):
-    """A convolution for each part of a tensor."""
-    return [e for n in range(rounds) for e in (op(cut, 50 * n, 5), op("aten::conv1d", 50 * n + 6, 35))]
+def of_channels(rounds=8, cut="aten::slice", whole=16):
+    """A convolution for each channel of a tensor, of so many channels."""
+    return [e for n in range(rounds) for e in (shaped(cut, 50 * n, 5, [2, whole, 100]),
+            shaped("aten::conv1d", 50 * n + 6, 35, [2, 1, 100], [4, 1, 3]))]  # fmt: skip
 
 
 def for_few_rows(rows=1, kind="float"):
@@ -545,12 +546,12 @@ CASES = {
     ),
     "weights-for-few-rows": (
         [step(0, 0, 1000), *for_few_rows()],
-        "4 linear layers per step with at most 4 rows read 38 MB of weights; 400.0 µs of CPU time: 40% of the steps' time",
+        "4 linear layers per step with at most 4 rows, for 38 MB of weights; 400.0 µs of CPU time: 40% of the steps' time",
         [step(0, 0, 1000), *for_few_rows(rows=5)],
     ),
     "same-network-twice": (
         [step(0, 0, 1000), *passes_through()],
-        "2 passes in a row per step through the same 4 layers; 320.0 µs of CPU time: 32% of the steps' time",
+        "2 passes in a row per step through 4 layers of the same shapes; 320.0 µs of CPU time: 32% of the steps' time",
         [step(0, 0, 1000), *passes_through(first=16)],  # blocks of a network
     ),
     "inputs-made-elsewhere": (
@@ -3216,10 +3217,10 @@ def test_a_loop_over_rows_of_different_lengths(tmp_path, name, rounds, told):
 def test_what_a_loop_does_says_what_does_it_at_once(tmp_path):
     made = [e for n in range(16) for e in (op("aten::index_put_", 100 * n, 45), op("aten::mean", 100 * n + 65, 20))]
     next = advice(tmp_path, "repeated-ops", step(0, 0, 2000), *made)
-    at_once = (
-        ", one index_put_ or scatter_ with the indices of all rounds (rows and columns) joined, one reduction over a dimension "
+    here = (
+        " Here it may be one index_put_ or scatter_ with the indices of all rounds (rows and columns) joined; or one reduction "
     )
-    assert at_once in next and next.startswith("If the rounds of this Python loop do not need each other's results, ")
+    assert here in next and next.startswith("If the rounds of this Python loop do not need each other's results, ")
     seen = found(tmp_path, [step(0, 0, 2000), *made])["repeated-ops"]
     assert seen.startswith("in a row, per step: 16 x (aten::index_put_, aten::mean); ")  # what takes most first
 
@@ -3249,6 +3250,24 @@ def test_of_long_passes_on_a_cpu_no_number_is_told(tmp_path):
     ("slug", "events"),
     [
         ("convolutions-of-parts", of_channels(cut="aten::relu")),  # of the whole tensor
+        (
+            "convolutions-of-parts",
+            [
+                e
+                for n in range(8)
+                for e in (
+                    shaped("aten::conv1d", 50 * n, 35, [2, 4, 100], [4, 4, 3]),
+                    shaped("aten::slice", 50 * n + 36, 5, [2, 4, 102]),
+                )
+            ],
+        ),  # each of what the one before made
+        ("same-network-twice", [*passes_through(), *on(2, backward("Addmm", 100, 50, 1))]),  # with a backward pass between them
+        ("inputs-made-elsewhere", [e for e in two_towers() if e["ts"] != 40]),  # the positions of an image's patches
+        (
+            "graph-never-used",
+            [{**e, "args": {k: v for k, v in e["args"].items() if k != "Fwd thread id"}} for e in in_a_rollout()],
+        ),
+        ("loop-over-tensors", [shaped("aten::to", 20 * n, 15, [n + 1]) for n in range(26)]),  # the fields of a batch
         ("weights-for-few-rows", for_few_rows(kind="c10::BFloat16")),
         ("weights-for-few-rows", [*for_few_rows(), *on(2, backward("Addmm", 900, 50, 1))]),
         ("network-made-in-step", [*built(), *on(2, backward("Addmm", 900, 50, 1))]),  # noise of a training

@@ -13,7 +13,7 @@ from trace_reader.analysis.replay.rounds import Shape, broadcast, made_of
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import inputs_of, shapes_of, shapes_of_first, shapes_within, tensors_of
 from trace_reader.findings.registry import Seen, finding, lies_inside, listed, seen_with_time
-from trace_reader.link.intervals import each_within_ns, merged
+from trace_reader.link.intervals import merged
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, among, median
 from trace_reader.model.slices import Inputs
@@ -497,15 +497,15 @@ def _names(trace: Trace, rows: np.ndarray) -> list[str]:
     "network-made-in-step",
     "in inference, random weights are drawn for layer after layer, before the layers run",
     "aten::uniform_ or normal_, many times, before the first layer of a step; then aten::copy_, where weights are loaded",
-    "Random numbers are written over tensor after tensor before the layers run, as where a network is built: its weights are "
-    "drawn, and may then be replaced by those of a file.",
+    "Random numbers are written over tensor after tensor before the layers run. It may be a network that is built: its weights "
+    "are drawn, and may then be replaced by those of a file.",
     "If it is the same network each time: build it and load its weights once, before the loop or when the service starts.",
     source="https://docs.pytorch.org/tutorials/recipes/recipes/module_load_state_dict_tips.html",
 )
 def _network_made_in_step(trace: Trace, facts: Facts) -> Seen | None:
     if trace.has_backward or not facts.steps or not DRAWN & trace.op_names:
         return None
-    outer, starts_ns, ends_ns, drawn = trace.outer_ops, list[int](), list[int](), 0
+    outer, starts_ns, ends_ns, rows, drawn = trace.outer_ops, list[int](), list[int](), list[np.ndarray](), 0
     for (_, step), one in outer.by(outer.track, trace.step_at(outer.start_ns)):
         draws, layers = (np.flatnonzero(one.is_named(names.__contains__)) for names in (DRAWN, LAYERS))
         behind = layers[layers > draws[-1]] if len(draws) else layers
@@ -513,11 +513,11 @@ def _network_made_in_step(trace: Trace, facts: Facts) -> Seen | None:
             continue
         starts_ns.append(int(one.start_ns[draws[0]]))
         ends_ns.append(int(one.start_ns[behind[0]]))
+        rows.append(one.at[draws[0] : behind[0]])
         drawn += len(draws)
     if len(starts_ns) < len(facts.steps):
         return None
-    union = merged(np.array(starts_ns), np.array(ends_ns))
-    ops = outer.where(among(outer.at, outer.at[each_within_ns(outer.start_ns, outer.start_ns + 1, union) > 0]))
+    union, ops = merged(np.array(starts_ns), np.array(ends_ns)), Rows(trace.slices, np.sort(np.concatenate(rows)))
     took = us(float((union[1] - union[0]).sum()) / 1000 / len(facts.steps))
     words = f"random numbers are written over {drawn / len(facts.steps):.3g} tensors per step, {took} before its first layer"
     return seen_with_time(trace, facts, ops, words, Effect(all_of(dropped(ops), skipped(union))))

@@ -171,7 +171,7 @@ def _computes(trace: Trace, path: CriticalPath) -> float:
 
 KEPT_THERE = (
     "If the GPU's memory allows, keep the data on the GPU, and pick the rows of each batch there: then the host copies nothing. "
-    "Else pick them ahead of time, in a DataLoader's workers, from pinned memory."
+    "Else pick them ahead of time, in a DataLoader's workers, with pin_memory=True and copies with non_blocking=True."
 )
 
 

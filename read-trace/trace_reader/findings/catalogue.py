@@ -41,7 +41,7 @@ SMALL_PRODUCT = 1 << 12  # elements of the larger matrix: below, calling it take
 MANY_PAIRS = 1 << 16  # differences
 MANY_CHANNELS = 16  # of an image: not those of a first layer
 LEAST_LISTED = 32  # of what each number is compared with
-LEAST_LENGTH, LARGE_FACTOR = 512, 100  # of a transform; its largest prime factor
+LEAST_LENGTH, LARGE_FACTOR, MOST_DIGITS = 512, 100, 8  # of a transform; its largest prime factor; of its length
 LEAST_ROWS = 256  # and columns, of what is gathered from its columns
 TRANSPOSES, BESIDE = frozenset(f"aten::{name}" for name in ("transpose", "permute", "movedim", "swapaxes", "mT")), 3  # ops
 NOT_IN_A_TRACE = "how much of it would be gone is not in a trace"
@@ -244,8 +244,8 @@ def _width_one(tensors: list[Tensor | None], inputs: Inputs) -> bool:
 
 
 def _vector(tensors: list[Tensor | None], inputs: Inputs) -> bool:
-    """Of which a diagonal matrix is made, or of each of several."""
-    return bool(tensors) and tensors[0] is not None and tensors[0].shape[-1] >= LEAST_LISTED
+    """Of which a diagonal matrix is made: of a matrix, diag takes the diagonal."""
+    return bool(tensors) and tensors[0] is not None and len(tensors[0].shape) == 1 and tensors[0].elements >= LEAST_LISTED
 
 
 def _square_result(tensors: list[Tensor | None], inputs: Inputs) -> bool:
@@ -259,10 +259,14 @@ def _accumulates(tensors: list[Tensor | None], inputs: Inputs) -> bool:
 
 
 def _odd_length(tensors: list[Tensor | None], inputs: Inputs) -> bool:
-    """Of a transform over the last dimension; of one back to real numbers, the length is said."""
-    said = [n for n in whole_numbers(inputs) if n >= LEAST_LENGTH]
-    length = said[-1] if said else tensors[0].shape[-1] if tensors and tensors[0] else 0
-    return length >= LEAST_LENGTH and _largest_factor(length) >= LARGE_FACTOR
+    """Of a transform whose length has a large prime factor: of the dimensions that it says; one back to real numbers says it."""
+    shape = inputs.dims[0] if isinstance(inputs.dims, tuple) and inputs.dims else ()
+    over, _, *said = (*(inputs.values or ()), "", "", "")[1:]
+    said = [text for text in said if isinstance(text, str) and text.isdecimal()]
+    places = [int(n) for n in re.findall(r"\d{1,2}", str(over))]
+    lengths = [shape[n] for n in places if isinstance(shape, tuple) and n < len(shape) and isinstance(shape[n], int)]
+    lengths = [*lengths[:-1], *(int(text) for text in said[-1:] if len(text) < MOST_DIGITS)] if said else lengths
+    return any(LEAST_LENGTH <= n < 10**MOST_DIGITS and _largest_factor(n) >= LARGE_FACTOR for n in lengths)
 
 
 def _largest_factor(n: int) -> int:
@@ -323,6 +327,8 @@ def places_of(entry: Entry, trace: Trace, facts: Facts) -> Rows | None:
         return None
     if entry.followed:
         ops = _followed(entry, trace, ops)
+        if len(ops) < entry.calls * max(len(trace.steps), 1):
+            return None
     if entry.then:
         ops = _with_what_follows(entry, trace, ops)
     if entry.whole:
@@ -488,10 +494,11 @@ def _followed(entry: Entry, trace: Trace, ops: Rows) -> Rows:
     outer = outer.where(~outer.is_named(lambda name: (name in VIEW_OPS or name in CASTS) and name not in entry.followed))
     after = _next_on_the_thread(outer, ops)
     follows = (after >= 0) & trace.slices.is_named(np.maximum(after, 0), entry.followed.__contains__)
-    if entry.shape == "contracted":
+    if entry.shape in ("contracted", "square_result"):
         made = {one: _result_shape(trace, row) for row, one in zip(ops.at.tolist(), after.tolist(), strict=True) if one >= 0}
-        alone = among(after, _that_take_alone(trace, made))
-        pairs = zip(ops.at.tolist(), after.tolist(), (alone & follows).tolist(), strict=True)
+        follows &= among(after, _that_take_alone(trace, made))
+    if entry.shape == "contracted":
+        pairs = zip(ops.at.tolist(), after.tolist(), follows.tolist(), strict=True)
         follows = np.array([is_one and _is_over_what_both_have(trace, row, one) for row, one, is_one in pairs], bool)
     return ops.where(follows)
 
@@ -529,7 +536,7 @@ def _next_on_the_thread(outer: Rows, ops: Rows) -> np.ndarray:
 def _result_shape(trace: Trace, row: int) -> tuple[int, ...] | None:
     """Return the shape of what an op makes: of a product by its matrices, else of its first two inputs, broadcast."""
     inputs = inputs_of(trace.slices, row)
-    if inputs is not None and trace.slices.names[trace.slices.name[row]] in GEMM_OPS:
+    if inputs is not None and trace.slices.names[trace.slices.name[row]] in (*GEMM_OPS, "aten::matmul"):
         sizes = _matrices(list(tensors_of(inputs)))
         return None if sizes is None else (sizes[1], sizes[3])
     if trace.slices.names[trace.slices.name[row]] == "aten::one_hot":  # a dimension more, whose size is no shape

@@ -46,7 +46,7 @@ SLOW_STEP = 2.0  # times the median
 LITTLE = 0.1  # of what a step does, that only one step does
 UNEVEN = 3.0  # what a tenth of the calls takes, over what another tenth does
 FEWEST_CALLS = 10  # of one op and shape
-FEW_ROWS, LARGE_WEIGHT, MUCH_OF_STEPS = 4, 250_000, 0.2  # of a layer; numbers of its weight; of the steps' time
+FEW_ROWS, LARGE_WEIGHT, MUCH_OF_STEPS = 4, 1_000_000, 0.2  # of a layer; numbers of its weight; of the steps' time
 LEFT_IN_INT8 = 0.3
 LEAST_COPY_US = 5.0
 COPYING = frozenset(["aten::contiguous", "aten::clone", "aten::copy_", "aten::_to_copy", "aten::to"])
@@ -303,9 +303,9 @@ def _double_precision(trace: Trace, facts: Facts) -> Seen | None:
     "weights-for-few-rows",
     "linear layers with large weights, called with one or a few rows",
     "the shapes of aten::linear and addmm on the CPU's lane: few rows, a large weight",
-    "Each call reads all of a weight from memory for a few rows, so the bytes of the weights limit it.",
-    "Give each call more rows (several requests as one batch), or let the weights have fewer bytes: int8 "
-    "(torch.ao.quantization.quantize_dynamic), or bfloat16 where the CPU computes in it. Time both, and compare the results.",
+    "Each call may read all of a weight from memory for a few rows: then the bytes of the weights limit it.",
+    "Give each call more rows (several requests as one batch), or use weights of fewer bytes: int8 (torchao's quantize_, or "
+    "torch.ao.quantization.quantize_dynamic), or bfloat16 where the CPU computes in it. Time both, and compare the results.",
     source="https://docs.pytorch.org/tutorials/recipes/recipes/dynamic_quantization.html",
 )
 def _weights_for_few_rows(trace: Trace, facts: Facts) -> Seen | None:
@@ -328,7 +328,7 @@ def _weights_for_few_rows(trace: Trace, facts: Facts) -> Seen | None:
     if not found or ops.total_us < MUCH_OF_STEPS * trace.steps.total_us:
         return None
     read = 4 * weights / len(facts.steps) / 1e6
-    words = f"{len(ops) / len(facts.steps):.3g} linear layers per step with at most {FEW_ROWS} rows read {read:.0f} MB of weights"
+    words = f"{len(ops) / len(facts.steps):.3g} linear layers per step with at most {FEW_ROWS} rows, for {read:.0f} MB of weights"
     return seen_with_time(trace, facts, ops, words, Effect(dropped(ops, LEFT_IN_INT8), kind=REPLACED))
 
 

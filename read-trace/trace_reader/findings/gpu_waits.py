@@ -37,7 +37,8 @@ def _sync_in_step(trace: Trace, facts: Facts) -> Seen | None:
     seen = f"{words}; the GPU's wait afterwards is {_on_path(path, saved_us)}"
     if 2 * (searches := calls.where(lies_inside(trace, calls, CONVOLUTION))).total_us > calls.total_us:
         ops = _around(trace, searches, CONVOLUTION)
-        effect = Effect(dropped(ops, LEFT_OF_SEARCH, LEFT_OF_SEARCH), kind=REPLACED)
+        others = _unread(trace, calls.where(~among(calls.at, searches.at)))
+        effect = Effect(all_of(dropped(ops, LEFT_OF_SEARCH, LEFT_OF_SEARCH), others.most), kind=REPLACED)
         return Seen(seen, calls, SEARCHES, max(saved_us, path.explained_us(ops)) / path.window_us, effect)
     return Seen(seen, calls, share=saved_us / path.window_us, effect=_unread(trace, calls))
 
@@ -66,8 +67,8 @@ def _on_path(path: CriticalPath, saved_us: float) -> str:
 
 CONVOLUTION, LEFT_OF_SEARCH = r"^aten::(cudnn_|miopen_)?convolution", 0.1  # of a convolution's time, with all that it tries
 SEARCHES = (
-    "Most of these calls are in convolutions: for each size that is new, torch.backends.cudnn.benchmark=True tries several "
-    "algorithms, and waits for them. If sizes change from step to step, set it to False, or pad to a few sizes."
+    "Most of this time is in convolutions: for each size that is new, torch.backends.cudnn.benchmark=True may be trying several "
+    "algorithms, and waiting for them. If sizes change from step to step, set it to False, or pad to a few sizes."
 )
 FETCH_LESS = (
     "Compute on the GPU what the host needs (an argmax, a draw by torch.multinomial, uint8 in place of float32), and copy only "

@@ -26,6 +26,8 @@ POINTWISE = re.compile(
     r"aten::(?:mul|add|sub|div|lerp|copy|addcmul|addcdiv|sqrt|zero|fill|neg|pow|clamp|detach|to|clone|square|maximum|reciprocal|"
     r"_foreach_\w+|empty\w*|view|reshape|sign|rsqrt|exp)_?$"
 )
+MOVES = frozenset(f"aten::{name}" for name in ("to", "copy_", "clone", "empty", "empty_like", "empty_strided", "view", "reshape",
+                                               "detach", "zero_", "fill_"))  # fmt: skip
 LEAST_LOOP, LEAST_OF_MODELS = 8, 4  # rounds
 MANY_ROUNDS = 16
 SMALL_US = 50.0  # of an op on a CPU
@@ -50,7 +52,7 @@ ALGEBRA = OF_ELEMENTS | ARITHMETIC | VIEW_OPS | frozenset(["aten::linalg_vector_
 SOLVES = ("aten::linalg_inv", "aten::linalg_solve", "aten::linalg_cholesky", "aten::cholesky", "aten::inverse")
 AT_ONCE_IF = (
     "If the rounds of this Python loop do not need each other's results, do all of them at once: one op over a dimension more "
-    "(broadcasting, torch.where, cumsum, bmm, torch.func.vmap){}; else a fused loop (torch.compile, a scan on the CPU)."
+    "(broadcasting, torch.where, cumsum, bmm, torch.func.vmap).{} Else fuse the loop's body with torch.compile."
 )
 MOST_WAYS = 2
 # What does at once what a loop does with these ops.
@@ -60,7 +62,7 @@ WAYS = {
     **dict.fromkeys(("aten::index", "aten::index_select", "aten::gather"),
                     "one index, gather or index_select with the indices of all rounds joined"),
     **dict.fromkeys(("aten::eq", "aten::nonzero", "aten::masked_select"),
-                    "for groups of rows one index_add_ or scatter_reduce (with torch.bincount for a mean)"),
+                    "one index_add_ or scatter_reduce for all groups of rows (with torch.bincount for a mean)"),
     **dict.fromkeys(("aten::fft_rfft", "aten::fft_fft", "aten::fft_irfft", "aten::stft"),
                     "one FFT of all windows or rows (torch.stft, or Tensor.unfold before it)"),
     **dict.fromkeys(("aten::cosine_similarity", "aten::dot", "aten::mv"),
@@ -86,6 +88,7 @@ OF_MODELS = frozenset(["aten::linear", "aten::matmul", "aten::conv1d", "aten::co
 def _loop_over_tensors(trace: Trace, facts: Facts) -> Seen | None:
     found = [one for one in loops(trace) if one.rounds >= LEAST_LOOP and all(map(POINTWISE.match, one.ops))]
     found = [one for one in found if one.has_shapes or not lies_inside(trace, one.spans, "^Optimizer").any()]
+    found = [one for one in found if one.has_shapes or not MOVES.issuperset(one.ops)]  # fields of a batch, each of its own shape
     return _loop(trace, facts, found, "", Effect(at_once(trace, found)))
 
 
@@ -229,15 +232,24 @@ def _projections(trace: Trace, run: np.ndarray) -> list[int]:
     "a slice and a convolution, many times in a row",
     "aten::conv1d or conv2d right behind aten::slice, select or narrow, many times in a row",
     "Each part of a tensor (a channel, a sensor, a band) has a convolution of its own.",
-    "If the kernels have one size: one grouped convolution does all parts in one call (groups=, with the weights of all parts "
-    "stacked).",
+    "If the kernels have one size, and each part has weights of its own: one grouped convolution does all parts in one call "
+    "(groups=). If the weights are the same: join the parts along the batch.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.Conv1d.html",
 )
 def _convolutions_of_parts(trace: Trace, facts: Facts) -> Seen | None:
     found = [one for one in loops(trace) if one.rounds >= LEAST_LOOP and _gains_at_once(trace, one)]
     found = [one for one in found if CONVOLUTIONS.intersection(one.ops) and all(map(_is_of_a_part, one.ops))]
     found = [one for one in found if any(a in CUTS and b in CONVOLUTIONS for a, b in pairwise((*one.ops, one.ops[0])))]
+    found = [one for one in found if _cuts_what_no_convolution_makes(trace, one)]
     return _loop(trace, facts, found, "", Effect(at_once(trace, found), kind=ONCE))
+
+
+def _cuts_what_no_convolution_makes(trace: Trace, loop: Candidate) -> bool:
+    """Return whether, by the number of channels, no cut of a round takes what a convolution of it makes: then it is no chain."""
+    of_round = [(trace.slices.names[trace.slices.name[row]], shapes_of(trace.slices, row)) for row in loop.runs[0][0].tolist()]
+    cut = {shapes[0][1] for name, shapes in of_round if name in CUTS and shapes and len(shapes[0]) > 1}
+    made = {shapes[1][0] for name, shapes in of_round if name in CONVOLUTIONS and len(shapes) > 1}
+    return bool(cut and made) and not cut & made
 
 
 def _is_of_a_part(op: str) -> bool:
@@ -349,7 +361,8 @@ def _repeated_ops(trace: Trace, facts: Facts) -> Seen | None:
     found = [one for one in found if not lies_inside(trace, one.spans, "^Optimizer").any()]
     seen = _loop(trace, facts, found, "", Effect(at_once(trace, found), kind=ONCE))
     ways = {WAYS[name]: None for name, _ in sorted(seen.evidence.by_name(), key=_total_us) if name in WAYS} if seen else {}
-    next = AT_ONCE_IF.format("".join(f", {way}" for way in list(ways)[:MOST_WAYS]))
+    here = "; or ".join(list(ways)[:MOST_WAYS])
+    next = AT_ONCE_IF.format(f" Here it may be {here}." if here else "")
     return msgspec.structs.replace(seen, next=next) if seen else None
 
 

@@ -15,13 +15,14 @@ from trace_reader.names.op_names import LAYER_OPS, VIEW_OPS
 LAYERS = frozenset(f"aten::{name}" for name in ("linear", "conv1d", "conv2d", "conv3d"))
 LEAST_LAYERS, MOST_TIMES = 4, 3  # of a network; that it runs
 MOST_COLOURS = 4  # of an image
+IMAGES = frozenset(["aten::conv2d", "aten::conv3d"])
 MORE_AROUND = 3  # ops: before the first pass and behind the last one, than between two
 CHOOSES = ("aten::arg", "aten::multinomial", "aten::topk", "aten::sort")  # the next token
 # What makes or brings numbers that an embedding may look up.
 MAKES_NUMBERS = tuple(
-    f"aten::{name}" for name in ("to", "_to_copy", "copy_", "arg", "multinomial", "rand", "index", "cat", "stack", "topk",
-                                 "where", "gather", "nonzero", "sort", "full", "zeros", "ones", "clone", "fill_", "lift_fresh",
-                                 "remainder", "cumsum", "bucketize", "searchsorted")
+    f"aten::{name}" for name in ("to", "_to_copy", "copy_", "arange", "arg", "multinomial", "rand", "index", "cat", "stack",
+                                 "topk", "where", "gather", "nonzero", "sort", "full", "zeros", "ones", "clone", "fill_",
+                                 "lift_fresh", "remainder", "cumsum", "bucketize", "searchsorted")
 )  # fmt: skip
 
 
@@ -29,37 +30,36 @@ MAKES_NUMBERS = tuple(
     "same-network-twice",
     "the same layers with the same shapes, twice in a row",
     "the layers of a step on the CPU's lane, from the first one on: halfway through they come again",
-    "A network runs two or three times in a row with the same shapes. Judging by its first layer, this is no block of a larger "
-    "network.",
-    "If no pass needs the result of the one before it (guidance with and without a prompt, two views, both sides of a pair): "
-    "join the inputs along the batch, and run the network once (torch.cat, then chunk). If the inputs are the same, too: keep "
-    "the first result.",
+    "Layers of the same shapes run two or three times in a row. Judging by the first of them, this is no block of a larger "
+    "network: it may be one network, or several.",
+    "If no pass needs the result of the one before it, and it is one network (guidance with and without a prompt, two views): "
+    "join the inputs along the batch, and run it once (torch.cat, then chunk); a batch norm in training then sees all. If the "
+    "inputs are the same, too: keep the first result. If they are networks with weights of their own (two critics): stack the "
+    "weights (torch.func.stack_module_state and vmap).",
     source="https://arxiv.org/abs/2207.12598",
 )
 def _same_network_twice(trace: Trace, facts: Facts) -> Seen | None:
     """By shapes: the layers of each step are two or three times the same ones, or pairs of these, with more between two pairs
     than inside one. Between the passes of a chain stands all that stands around them, too: what makes the next input.
     """
-    outer, runs = trace.outer_ops, list[np.ndarray]()
+    outer, found = trace.outer_ops, list[np.ndarray]()
     forward = outer.where(~outer.is_named(lambda name: name.startswith(EVALUATE)) & ~lies_inside(trace, outer, "^Optimizer"))
     for _, one in forward.by(forward.track, trace.step_at(forward.start_ns)):
-        runs += _passes(trace, one)
+        found += _passes(trace, one)
+    kinds = [tuple(trace.slices.name[passes[0]].tolist()) for passes in found]
+    runs = [passes for passes, kind in zip(found, kinds, strict=True) if kind == kinds[0]]
     if not facts.steps or len(runs) < len(facts.steps):
         return None
-    names = tuple(trace.slices.names[n] for n in trace.slices.name[runs[0][0]].tolist())
+    names = tuple(trace.slices.names[n] for n in kinds[0])
     network = loop_of(trace, names, runs)
     layers = sum(name in LAYERS for name in names)
-    times = network.rounds / (len(runs) / len(trace.steps))
+    times = sum(map(len, runs)) / len(runs)
     pairs = f" in {len(runs) / len(trace.steps):.3g} places" if len(runs) > len(trace.steps) else ""
-    words = f"{times:.3g} passes in a row per step{pairs} through the same {layers} layers"
-    if len(trace.work) or are_short(network.spans):
-        return told_loops(trace, facts, [network], words, Effect(at_once(trace, [network]), kind=ONCE))
-    seen = told_loops(trace, facts, [network], words, Effect(at_once(trace, [network])))
-    return (
-        msgspec.structs.replace(seen, effect=None, no_effect="whether the inputs are the same is not in a trace")
-        if seen
-        else None
-    )
+    words = f"{times:.3g} passes in a row per step{pairs} through {layers} layers of the same shapes"
+    seen = told_loops(trace, facts, [network], words, Effect(at_once(trace, [network]), kind=ONCE))
+    if seen is None or len(trace.work) or are_short(network.spans):
+        return seen
+    return msgspec.structs.replace(seen, effect=None, no_effect="whether the inputs are the same is not in a trace")
 
 
 def _passes(trace: Trace, ops: Rows) -> list[np.ndarray]:
@@ -71,6 +71,9 @@ def _passes(trace: Trace, ops: Rows) -> list[np.ndarray]:
     if not times or (times > MOST_TIMES and times % 2):
         return []
     firsts, lasts = places[::each], places[each - 1 :: each]
+    begun_ns = trace.nodes.start_ns  # a backward pass between two of them, as of micro-batches, needs the first one's result
+    if np.searchsorted(begun_ns, ops.start_ns[firsts[0]]) != np.searchsorted(begun_ns, ops.start_ns[lasts[-1]]):
+        return []
     length = int(lasts[0] - firsts[0])
     if set((lasts - firsts).tolist()) != {length} or not _is_whole(trace, ops, places[:each]):
         return []
@@ -129,11 +132,13 @@ def _inputs_made_elsewhere(trace: Trace, facts: Facts) -> Seen | None:
     outer = trace.outer_ops
     for (_, step), one in outer.by(outer.track, trace.step_at(outer.start_ns)):
         names, is_layer = one.names, one.is_named(LAYER_OPS.__contains__)
-        images = np.flatnonzero(one.is_named(lambda name: name in ("aten::conv2d", "aten::conv3d", "aten::conv1d")))
+        images = np.flatnonzero(one.is_named(IMAGES.__contains__))
         looked_up = [n for n, name in enumerate(names) if name == "aten::embedding"]
         if step < 0 or not len(images) or not looked_up:
             continue
         before = max(np.flatnonzero(is_layer[: looked_up[0]]).tolist(), default=-1)
+        if before >= 0 and names[before] in IMAGES:  # then these may be the positions of an image's patches
+            continue
         if any(name.startswith(MAKES_NUMBERS) for name in names[before + 1 : looked_up[0]]):
             continue
         end = next((n for n in images.tolist() if n > looked_up[-1]), len(names))

@@ -11,7 +11,7 @@ from trace_reader.analysis.trace.op_cost import shapes_of, shapes_of_first
 from trace_reader.findings.registry import Seen, finding, have_nodes, lies_inside, named, seen_with_time
 from trace_reader.link.intervals import merged
 from trace_reader.link.trace import EVALUATE, Trace
-from trace_reader.model.rows import Rows, among, once
+from trace_reader.model.rows import Rows, among
 from trace_reader.model.slices import NO_NODE
 
 LAYERS = frozenset(f"aten::{name}" for name in ("linear", "conv1d", "conv2d", "conv3d"))
@@ -43,7 +43,7 @@ def _forward_without_gradient(trace: Trace, facts: Facts) -> Seen | None:
         return None
     if len(layers.trained & layers.alone) < MOST_LAYERS * len(layers.trained):
         return None
-    is_alone = ~layers.has_node & layers.of(layers.trained) & ~_record_nodes(trace, layers.ops)
+    is_alone = ~layers.has_node & layers.of(layers.trained) & ~layers.record_nodes
     if not is_alone.any():
         return None
     again, calls, are_behind = _runs(trace, layers, is_alone)
@@ -100,9 +100,9 @@ def _frozen_layers(trace: Trace, facts: Facts) -> Seen | None:
 )
 def _graph_never_used(trace: Trace, facts: Facts) -> Seen | None:
     layers = _layers(trace)
-    if not facts.steps or not trace.has_backward or not len(layers.ops) or layers.run_backward:
+    if not facts.steps or not trace.has_backward or not layers.has_node.any() or layers.run_backward:
         return None
-    is_unused = ~layers.has_node & _record_nodes(trace, layers.ops)
+    is_unused = ~layers.has_node & layers.record_nodes
     if is_unused.sum() < max(LEAST_LAYERS * len(facts.steps), LEAST_UNUSED * len(layers.ops)):
         return None
     runs, calls, _ = _runs(trace, layers, is_unused)
@@ -116,13 +116,12 @@ def _graph_never_used(trace: Trace, facts: Facts) -> Seen | None:
 
 def _record_nodes(trace: Trace, ops: Rows) -> np.ndarray:
     """For each op, whether autograd's numbers go on from it to the next op on its thread: it made a node."""
-    outer, makes = trace.outer_ops, np.zeros(len(ops), bool)
-    node = trace.slices.node
+    outer, makers = trace.outer_ops, [np.zeros(0, np.int64)]
     for _, one in outer.by(outer.track, trace.step_at(outer.start_ns)):
-        numbers = node[one.at]
+        numbers = trace.slices.node[one.at]
         goes_on = np.append((numbers[1:] > numbers[:-1]) & (numbers[:-1] != NO_NODE), False)
-        makes |= among(ops.at, one.at[goes_on])
-    return makes
+        makers.append(one.at[goes_on])
+    return among(ops.at, np.sort(np.concatenate(makers)))
 
 
 def _changed_in_place(trace: Trace) -> frozenset[Weight]:
@@ -134,13 +133,15 @@ def _changed_in_place(trace: Trace) -> frozenset[Weight]:
 
 
 class _Layers(msgspec.Struct, frozen=True):
-    """The layers of a training: the `ops`, for each its weight's shape, if known, and whether it `has_node`. `trained`, `alone`:
+    """The layers of a training: the `ops`, for each its weight's shape, if known, whether it `has_node` (one that runs), and
+    whether autograd records one for it. `trained`, `alone`:
     the shapes of those that have one and of the others. `run_backward`: whether one runs in the backward pass.
     """
 
     ops: Rows
     weights: list[Weight]
     has_node: np.ndarray
+    record_nodes: np.ndarray
     trained: frozenset[Weight]
     alone: frozenset[Weight]
     run_backward: bool
@@ -160,7 +161,7 @@ def _layers(trace: Trace) -> _Layers:
         for mask in (has_node, ~has_node)
     )
     run_backward = bool(lies_inside(trace, named(trace.ops, *LAYERS), f"^{EVALUATE}").any())
-    return _Layers(ops, weights, has_node, trained, alone, run_backward)
+    return _Layers(ops, weights, has_node, _record_nodes(trace, ops), trained, alone, run_backward)
 
 
 def _runs(trace: Trace, layers: _Layers, is_one: np.ndarray) -> tuple[Rows, int, list[bool]]:
@@ -172,13 +173,14 @@ def _runs(trace: Trace, layers: _Layers, is_one: np.ndarray) -> tuple[Rows, int,
     spans, calls, are_behind = [np.zeros(0, np.int64)], 0, list[bool]()
     ends_a_run = ops.is_named(lambda name: name.startswith(EVALUATE)) | lies_inside(trace, ops, "^Optimizer")
     ends_a_run |= have_nodes(trace, ops)
+    is_layer, is_wanted = among(ops.at, layers.ops.at), among(ops.at, layers.ops.at[is_one])
+    ops = Rows(ops.slices, ops.at, ends_a_run=ends_a_run | (is_layer & ~is_wanted), is_layer=is_layer, is_wanted=is_wanted)
     for _, one in ops.by(trace.step_at(ops.start_ns), ops.track):
-        is_layer, is_wanted = among(one.at, layers.ops.at), among(one.at, layers.ops.at[is_one])
-        of_run = np.cumsum((is_layer & ~is_wanted) | ends_a_run[np.searchsorted(ops.at, one.at)])
-        if (order := is_wanted[is_layer]).any():
+        if (order := one.is_wanted[one.is_layer]).any():
             are_behind.append(bool(order[-1] and not order[0]))
-        for number in once(of_run[is_wanted]).tolist():
-            places = np.flatnonzero(is_wanted & (of_run == number))
+        wanted = np.flatnonzero(one.is_wanted)
+        of_run = np.cumsum(one.ends_a_run)[wanted]
+        for places in np.split(wanted, np.flatnonzero(np.diff(of_run)) + 1) if len(wanted) else ():
             spans.append(one.at[places[0] : places[-1] + 1])
             calls += len(places)
     return Rows(trace.slices, np.sort(np.concatenate(spans))), calls, are_behind

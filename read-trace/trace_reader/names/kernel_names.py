@@ -354,11 +354,8 @@ def _cudnn(name: str, match: re.Match[str]) -> KernelName:
         ("cuDNN attention" if sdpa else "cuDNN") + (f" {tile[1]}" if tile else ""),
         "cuDNN attention" if sdpa else "cuDNN",
         architecture=f"sm{architecture[1]}" if architecture else None,
-        dtype="fp32"
-        if "_ffma_" in name
-        else "tf32"
-        if "tf32" in name
-        else None,  # fused multiply-adds of float32: sm80_xmma_fprop_implicit_gemm_..._ffma_...
+        # sm80_xmma_fprop_implicit_gemm_..._ffma_...: fused multiply-adds of float32; ..._tf32f32_...: products in tf32
+        dtype="fp32" if "_ffma_" in name else "tf32" if "tf32" in name else None,
         tile=tile[1] if tile else None,
         unit="CUDA cores" if "_ffma_" in name else "tensor cores" if "mma" in name else None,
         knob=knob[1] if knob else None,

@@ -238,12 +238,13 @@ def loops(trace: Trace) -> list[Candidate]:
     found: dict[tuple[tuple[str, ...], bool], list[np.ndarray]] = {}
     for _, one in ops.by(trace.step_at(ops.start_ns), ops.track):
         of_same_shapes = repetitions(one.token)
-        for first, period, rounds in (*of_same_shapes, *_of_any_shapes(one, of_same_shapes)):
+        every = [(run, True) for run in of_same_shapes] + [(run, False) for run in _of_any_shapes(one, of_same_shapes)]
+        for (first, period, rounds), has_shapes in every:
             names = tuple(trace.slices.names[n] for n in one.name[first : first + period].tolist())
-            key = _turned(names), (first, period, rounds) in of_same_shapes
-            found.setdefault(key, []).append(one.at[first : first + period * rounds].reshape(rounds, period))
-    every = [loop_of(trace, names, runs, has_shapes) for (names, has_shapes), runs in found.items()]
-    return [one for one in every if one.rounds >= (LEAST_ROUNDS if one.has_shapes else MANY_ROUNDS)]
+            rows = one.at[first : first + period * rounds].reshape(rounds, period)
+            found.setdefault((_turned(names), has_shapes), []).append(rows)
+    candidates = [loop_of(trace, names, runs, has_shapes) for (names, has_shapes), runs in found.items()]
+    return [one for one in candidates if one.rounds >= (LEAST_ROUNDS if one.has_shapes else MANY_ROUNDS)]
 
 
 def _of_any_shapes(ops: Rows, of_same_shapes: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:

@@ -136,10 +136,10 @@ def shapes_of(slices: Slices, row: int) -> list[tuple[int, ...]]:
     return _shapes_by_detail(slices)[0][slices.detail[row]]
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=4)
 def _shapes_by_detail(slices: Slices) -> tuple[list[list[tuple[int, ...]]], list[list[tuple[int, ...]]]]:
     """Return for each of the details the shapes of the inputs that are tensors, and of all inputs, each one's of a list; behind
-    them, at -1, those of none. Kept for the trace that was asked of last: rules ask for op after op, and many ops have the same.
+    them, at -1, those of none. Kept for the traces asked of last: rules ask for op after op, and many ops are alike.
     """
     of_tensors, within = list[list[tuple[int, ...]]](), list[list[tuple[int, ...]]]()
     for inputs in slices.details:
