@@ -82,8 +82,8 @@ def test_a_program_is_tried_changed_and_tried_again(program, capfd, monkeypatch)
     assert len(facts.steps) == 3 and facts.plain.how == "measured"
 
     assert cli.main(["brief", ".read-trace/001/trace.json", "--json"]) == 0
-    told = {one["place"]: one["file"] for one in json.loads(capfd.readouterr().out)["next"]}  # their order is that of times
-    assert told["many-small-ops"] == "train.py"  # not in what called it back
+    places = {one["place"]: one["file"] for one in json.loads(capfd.readouterr().out)["next"]}  # their order is that of times
+    assert places["many-small-ops"] == "train.py"  # not in what called it back
 
     (program / "layers.py").write_text(LAYERS.format(1))
     monkeypatch.setattr(try_program, "RUNS", 1)
