@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from advice.unseen_pairs import SCALE, Step, Unseen, pairs_into
-from advice.unseen_parts import convolutions, depth, endless, low, small
+from advice.unseen_parts import Layer, convolutions, depth, endless, low, small
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -17,23 +17,6 @@ from torch.utils.data import DataLoader, Dataset
 
 UNSEEN: dict[str, Unseen] = {}
 unseen = pairs_into(UNSEEN)
-
-
-class Layer(nn.Module):
-    """A layer of a transformer, normed ahead of each part."""
-
-    def __init__(self, width: int, heads: int, causal: bool = False) -> None:
-        super().__init__()
-        self.heads, self.causal = heads, causal
-        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.turn, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        q, k, v = self.turn(self.first(x)).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
-        seen = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=self.causal)
-        x = x + self.out(seen.transpose(1, 2).flatten(2))
-        return x + self.mlp(self.second(x))
 
 
 # For the GPU, with a fault.

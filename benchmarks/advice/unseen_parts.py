@@ -1,4 +1,5 @@
-"""What the programs of several unseen sets are made of: sizes for a try on the CPU, convolutions, and a loader without an end."""
+"""What the programs of several unseen sets are made of: sizes for a try on the CPU, convolutions, a layer of a transformer, and a
+loader without an end."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -6,7 +7,8 @@ from typing import Any
 
 from advice.unseen_pairs import SCALE
 import torch
-from torch import nn
+from torch import Tensor, nn
+import torch.nn.functional as F
 from torch.utils.data import DataLoader
 
 
@@ -37,3 +39,20 @@ def convolutions(channels: tuple[int, ...], stride: int = 2) -> list[nn.Module]:
     for inputs, outputs in pairwise(channels):
         layers += [nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
     return layers
+
+
+class Layer(nn.Module):
+    """A layer of a transformer, normed ahead of each part."""
+
+    def __init__(self, width: int, heads: int, causal: bool = False) -> None:
+        super().__init__()
+        self.heads, self.causal = heads, causal
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.turn, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        q, k, v = self.turn(self.first(x)).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+        seen = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=self.causal)
+        x = x + self.out(seen.transpose(1, 2).flatten(2))
+        return x + self.mlp(self.second(x))

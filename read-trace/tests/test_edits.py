@@ -184,3 +184,23 @@ def test_what_is_sure_is_the_least_at_any_price_and_what_is_not_the_most(tmp_pat
     assert gains_together(run, plain, [Effect(half), surely(half)])[3].high >= both.high
     none = Rows(trace.slices, np.zeros(0, np.int64))
     assert gain_of(run, plain, surely(scaled(none, 0.5))) == Gain(0, 0)
+
+
+def test_a_pause_inside_of_a_loop_is_no_part_of_what_the_loop_saves(tmp_path):
+    """It is not played: once in one step, as of Python's garbage collector."""
+
+    def left_us(pause):
+        events = []
+        for n, at in enumerate((0, 10_000, 20_000, 30_000 + pause)):
+            longer = pause * (n == 2)
+            events.append(step(n, at, 9_900 + longer))
+            for k in range(8):
+                ts = at + 10 + 400 * k + longer * (k > 3)
+                events += [op("aten::mul", ts, 40), op("aten::add_", ts + 50, 40)]
+            events.append(op("aten::mm", at + 4_000 + longer, 5_000))
+        reading = examine(load(write(tmp_path / "t.json", *events)))
+        edited = Edited(reading.run.replay, reading.run.replay.nodes.after_ns)
+        reading.effect("loop-over-tensors").most(edited)
+        return edited.play().step_us
+
+    assert left_us(90_000) == pytest.approx(left_us(0), rel=0.05) and left_us(0) == pytest.approx(10_000 - 7 * 400, rel=0.05)

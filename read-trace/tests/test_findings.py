@@ -27,11 +27,14 @@ from reader_helpers.events import (
 )
 from reader_helpers.played import as_played  # noqa: F401  # in each test of this file
 from trace_reader import analyze, cli, examine, load, read
+from trace_reader.analysis.replay.edits import REPLACED, Edited
 from trace_reader.analysis.replay.rounds import made_of
+from trace_reader.analysis.replay.what_if import Gain
 from trace_reader.analysis.trace.collectives import OF_COLLECTIVES
 from trace_reader.analysis.trace.cpu_time import CpuActivity
 from trace_reader.analysis.trace.critical_path import critical_path, windows
-from trace_reader.findings import PATTERNS
+from trace_reader.analysis.trace.facts import Finding
+from trace_reader.findings import PATTERNS, rank_of_finding
 from trace_reader.findings.catalogue import ENTRIES
 from trace_reader.findings.registry import a_step
 from trace_reader.findings.verdict import verdict_sentence
@@ -526,16 +529,22 @@ def built(draws=6):
     return [*drawn, op("aten::copy_", 200, 50), op("aten::linear", 400, 100), op("aten::linear", 510, 100)]
 
 
+def updated_one_by_one():
+    """Tensors of different shapes, each with ops of its own."""
+    return [e for n in range(20) for e in (shaped("aten::mul_", 40 * n + 1, 17, [n + 1]),
+            shaped("aten::add_", 40 * n + 20, 13, [n + 1]))]  # fmt: skip
+
+
 def of_channels(rounds=8, cut="aten::slice", whole=16):
     """A convolution for each channel of a tensor, of so many channels."""
     return [e for n in range(rounds) for e in (shaped(cut, 50 * n, 5, [2, whole, 100]),
             shaped("aten::conv1d", 50 * n + 6, 35, [2, 1, 100], [4, 1, 3]))]  # fmt: skip
 
 
-def for_few_rows(rows=1, kind="float"):
+def for_few_rows(rows=1, kind="float", outputs=3072):
     """Layers with large weights."""
     types = {"Input type": [kind, kind], "Concrete Inputs": ["", ""]}
-    return [op("aten::linear", 110 * n, 100, **{"Input Dims": [[rows, 1, 768], [3072, 768]], **types}) for n in range(4)]
+    return [op("aten::linear", 110 * n, 100, **{"Input Dims": [[rows, 1, 768], [outputs, 768]], **types}) for n in range(4)]
 
 
 CASES = {
@@ -2866,6 +2875,13 @@ def test_the_mean_of_an_attentions_weights_goes_with_it(tmp_path, mean, between,
     assert round(one.gain.high, 2) == (0.43 if is_weights else 0.23)
 
 
+def test_torchs_own_layer_is_not_told_to_be_torchs_own_attention(tmp_path):
+    events, _, _ = CASES["attention-in-parts-on-cpu"]
+    attention = "attention-in-parts-on-cpu"
+    assert attention in found(tmp_path, [*events, op("aten::native_layer_norm", 75, 5)])
+    assert attention not in found(tmp_path, [*events, op("aten::_transformer_encoder_layer_fwd", 0, 80)])
+
+
 def test_on_the_gpu_the_mean_of_an_attentions_weights_goes_with_it_too(tmp_path):
     gains = []
     for heads in (4, 5):
@@ -3240,6 +3256,49 @@ def test_passes_that_may_be_one_are_no_chain(tmp_path, events, told):
     assert ("same-network-twice" in found(tmp_path, [step(0, 0, 2000), *events])) is told
 
 
+def test_most_of_the_waits_may_be_cudnns_search(tmp_path):
+    """By their time: then what the convolutions take goes; else what reads a value."""
+    for ops, begins in (
+        (("aten::cudnn_convolution", "aten::item"), "Most of this time is in convolutions: for each size that is new, "),
+        (("aten::item", "aten::cudnn_convolution"), "Read values less often (.item(), "),
+    ):
+        events = [step(0, 0, 400), *linked(ADD, 1, 110)]
+        for n, (name, ts, dur) in enumerate(zip(ops, (20, 180), (100, 20), strict=True)):
+            events += [op(name, ts, dur + 5), call("cudaStreamSynchronize", ts + 1, dur, 5 + n)]
+        events += linked(ADD, 300, 49, 2)
+        (one,) = [f for f in read(write(tmp_path / "t.json", *events)).findings if f.slug == "sync-in-step"]
+        assert one.next.startswith(begins), one.next
+
+
+@pytest.mark.parametrize(
+    ("slug", "events", "gain"),
+    [
+        # Three tenths of 40% are left; a quarter of 80% goes.
+        ("weights-for-few-rows", for_few_rows(), 0.28),
+        ("gradients-unused", [forward("aten::mm", 100 * n, 80, 7 + n) for n in range(10)], 0.2),
+        ("graph-never-used", in_a_rollout(), 0.08),
+    ],
+)
+def test_what_the_newest_advice_saves_as_played(tmp_path, slug, events, gain):
+    reading = examine(load(write(tmp_path / "t.json", step(0, 0, 1000), *events)))
+    effect = reading.effect(slug)
+    assert effect is not None and reading.run is not None and effect.kind == REPLACED
+    edited = Edited(reading.run.replay, reading.run.replay.nodes.after_ns)
+    effect.most(edited)
+    assert 1 - edited.play().step_us / 1000 == pytest.approx(gain, abs=0.01)
+
+
+@pytest.mark.parametrize(("slug", "weight"), [("repeated-ops", 0.8), ("inputs-made-elsewhere", 0.5), ("whole-sort", 1.0)])
+def test_what_may_not_be_possible_stands_lower(slug, weight):
+    """0.4 of a step, weighed, is beside 0.3 of one that is sure."""
+
+    def rank(name, middle):
+        return rank_of_finding(Finding(name, "", "", "", 0.5, (), Gain(middle, middle), None))
+
+    assert (rank(slug, 0.4) < rank("many-cats", 0.3)) is (0.4 * weight > 0.3)
+    assert (rank(slug, 0.4) < rank("many-cats", 0.1)) is (0.4 * weight > 0.1)
+
+
 def test_of_long_passes_on_a_cpu_no_number_is_told(tmp_path):
     slow = [{**e, "dur": 2 * e["dur"], "ts": 2 * e["ts"]} for e in passes_through()]
     (one,) = [f for f in read(write(tmp_path / "t.json", step(0, 0, 2000), *slow)).findings if f.slug == "same-network-twice"]
@@ -3268,17 +3327,25 @@ def test_of_long_passes_on_a_cpu_no_number_is_told(tmp_path):
             [{**e, "args": {k: v for k, v in e["args"].items() if k != "Fwd thread id"}} for e in in_a_rollout()],
         ),
         ("loop-over-tensors", [shaped("aten::to", 20 * n, 15, [n + 1]) for n in range(26)]),  # the fields of a batch
+        ("loop-over-tensors", [annotation("Optimizer.step#SGD.step", 0, 990), *updated_one_by_one()]),  # unfused-optimizer tells
         ("weights-for-few-rows", for_few_rows(kind="c10::BFloat16")),
+        ("weights-for-few-rows", for_few_rows(outputs=1024)),  # it may stay in a cache
         ("weights-for-few-rows", [*for_few_rows(), *on(2, backward("Addmm", 900, 50, 1))]),
         ("network-made-in-step", [*built(), *on(2, backward("Addmm", 900, 50, 1))]),  # noise of a training
         ("network-made-in-step", [op("aten::linear", 5, 10), *built()]),  # noise behind a layer
         ("inputs-made-elsewhere", [*two_towers(), *on(2, backward("Addmm", 900, 50, 1))]),
         ("inputs-made-elsewhere", [e for e in two_towers() if e["name"] != "aten::conv2d"]),
+        ("graph-never-used", in_a_rollout([20] * 7 + [19])),  # one layer of ten
         ("graph-never-used", in_a_rollout()[:11]),  # without a backward pass, gradients-unused tells
     ],
 )
 def test_the_newest_rules_are_silent_where_it_may_be_something_else(tmp_path, slug, events):
     assert slug not in found(tmp_path, [step(0, 0, 1000), *events])
+
+
+def test_a_list_of_tensors_of_different_shapes_is_a_loop(tmp_path):
+    seen = found(tmp_path, [step(0, 0, 1000), *updated_one_by_one()])["loop-over-tensors"]
+    assert seen == "in a row, per step: 20 x (aten::mul_, aten::add_); 600.0 µs of CPU time: 60% of the steps' time"
 
 
 def test_a_momentum_is_no_other_parameter(tmp_path):

@@ -62,6 +62,11 @@ CASES = [
              layout="nn", unit="tensor cores"),
     ),
     (
+        "sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x64x32_warpgroupsize1x1x1_g1_execute"
+        "_segment_k_off_kernel__5x_cudnn",  # H200: a convolution
+        dict(label="cuDNN", library="cuDNN", architecture="sm90", dtype="tf32", unit="tensor cores"),
+    ),
+    (
         "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel"
         "__5x_cublas",
         dict(label="xmma gemm 128x128x64", library="xmma", architecture="sm90", dtype="bf16", tile="128x128x64",

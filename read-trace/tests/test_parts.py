@@ -189,10 +189,11 @@ def test_the_program_itself_reads_on_all_cores(tmp_path):
     code = """
 import sys, threading
 from trace_reader import cli, findings
+from trace_reader.analysis.replay import places
 from trace_reader.analysis.trace import summarize
 from trace_reader.parse import decode as module, parts
 from trace_reader.system import processes
-parts.LARGE_BYTES, parts.END_BYTES, processes.cores, summarize.LARGE = 1, 1 << 12, lambda: 3, 1
+parts.LARGE_BYTES, parts.END_BYTES, processes.cores, processes.LARGE = 1, 1 << 12, lambda: 3, 1
 inner, worked = module._on_all_cores, processes.run_in_processes
 def used(*asked):
     found = inner(*asked)
@@ -201,13 +202,13 @@ def used(*asked):
 def shared(tasks, processes):
     print("processes:", processes, file=sys.stderr)
     return worked(tasks, processes)
-module._on_all_cores, summarize.run_in_processes, findings.run_in_processes = used, shared, shared
+module._on_all_cores, summarize.run_in_processes, findings.run_in_processes, places.run_in_processes = used, *[shared] * 3
 if sys.argv[2] == "another":
     threading.Thread(target=threading.Event().wait, daemon=True).start()
 sys.argv = ["read-trace", sys.argv[1]]
 cli.script()
 """
-    many, one = ("all cores: {}\nprocesses: {}\nprocesses: {}\n".format(*said) for said in ((True, 3, 3), (False, 1, 1)))
+    many, one = (f"all cores: {said}\n" + 3 * f"processes: {n}\n" for said, n in ((True, 3), (False, 1)))
     outs = [ran(code, path, "none", stderr=many), ran(code, path, "another", stderr=one)]
     assert outs[0] == outs[1] != ""
 
@@ -290,10 +291,9 @@ def test_what_can_be_chosen_is_the_same_where_rules_ran_in_other_processes(tmp_p
     code = """
 import sys
 from trace_reader import examine, load
-from trace_reader.analysis.trace import summarize
 from trace_reader.findings import IN_ANOTHER_PROCESS, choices
 from trace_reader.system import processes
-summarize.LARGE = 1
+processes.LARGE = 1
 found = []
 for cores in (1, 3):
     processes.cores = lambda: cores

@@ -89,6 +89,14 @@ def test_loops_are_of_one_thread_and_one_step(tmp_path):
     assert loops(trace) == []
 
 
+@pytest.mark.parametrize(("first", "found"), [("aten::linear", 0), ("aten::mul", 1)])
+def test_a_loop_over_tensors_of_different_shapes_has_no_layers(tmp_path, first, found):
+    """Layers that follow each other are a network."""
+    ops = [op(name, 40 * n + at, 15, **{"Input Dims": [[n + 1, 8]], "Input type": ["float"]})
+           for n in range(20) for name, at in ((first, 1), ("aten::relu", 20))]  # fmt: skip
+    assert len(loops(load(write(tmp_path / "t.json", step(0, 0, 1000), *ops)))) == found
+
+
 def test_a_place_on_the_gpu_at_its_floor(tmp_path):
     """A copy of 8 MB that takes 100 µs, where an H200 needs at least 2; GPU-bound: 10 of them fill a step."""
     inputs = {"Input Dims": [[1000, 1000], [1000, 1000]], "Input type": ["float", "float"], "Input Strides": [[1000, 1]] * 2}

@@ -15,7 +15,6 @@ from trace_reader.analysis.replay.plain_run import RunWithoutProfiler
 from trace_reader.analysis.replay.what_if import Gain, busy_after, gain_of, gains_together, subsets
 from trace_reader.analysis.trace.critical_path import CriticalPath
 from trace_reader.analysis.trace.facts import WORTH_A_CHANGE, Evidence, Facts, Finding
-from trace_reader.analysis.trace.summarize import processes_for
 from trace_reader.findings import (
     again,
     attention,
@@ -51,7 +50,7 @@ from trace_reader.guard import Failures
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
 from trace_reader.names.kernel_names import is_collective
-from trace_reader.system.processes import run_in_processes
+from trace_reader.system.processes import processes_for, run_in_processes
 
 __all__ = ["PATTERNS", "Choice", "Choices", "Reading", "choices", "run_rules"]
 # In the order in which they are told; in a file, from the top.
@@ -79,9 +78,9 @@ NOT_PLAYED = (
     "the run cannot be played again: no steps with work, launches that are missing, several devices, or clocks that disagree"
 )
 AT_A_LINE = "Look at "  # of generic advice that knows where: what runs between the ops, by the lines of Python
-AS_MUCH = 0.25  # of what generic advice may bring: a change that saves so much of that stands before it
+AS_MUCH = 0.125  # of what generic advice may bring: a change that saves so much of that stands before it
 # Where the rounds may need each other's results, and where new inputs may come each time.
-WEIGHTS = {"repeated-ops": 0.8, "frozen-layers-run-again": 0.5, "candidates-each-time": 0.5}
+WEIGHTS = {"repeated-ops": 0.8, "frozen-layers-run-again": 0.5, "candidates-each-time": 0.5, "inputs-made-elsewhere": 0.5}
 UNPLAYED = 0.5  # of the share of the path that a change explains, where it cannot be played: so much it may save
 WIDEST = 0.5  # of a step, between the ends of a gain that is told
 MOST_CHOICES = 4  # findings, and places, whose changes can be chosen together
@@ -131,7 +130,7 @@ def run_rules(trace: Trace, facts: Facts, run: RunWithoutProfiler | None, everyt
     """
     asked = [slug for slug, pattern in PATTERNS.items() if everything or not pattern.trivia or len(trace.work) <= LESSON_SIZE]
     playable = run if _can_be_asked(run, facts) else None
-    processes = processes_for(trace)
+    processes = processes_for(len(trace.slices))
     judge = partial(_judged_elsewhere if processes > 1 else _judged, trace, facts, playable)
     judged = run_in_processes([partial(judge, slug) for slug in asked], processes)
     found = _without_the_same(_with_one_gain([finding for finding, _, _ in judged if finding is not None]))

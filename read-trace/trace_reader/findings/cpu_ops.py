@@ -14,6 +14,7 @@ from trace_reader.findings.registry import (
     LONGEST_FREE_NS,
     Seen,
     finding,
+    lies_inside,
     listed,
     seen_with_time,
     until_the_next,
@@ -237,6 +238,7 @@ def _attention_in_parts(trace: Trace, facts: Facts) -> Seen | None:
     ops = _in_path(trace, path)
     ops = ops.where(~ops.is_named((VIEW_OPS | IDLE_OPS).__contains__))
     leaves = ops.where(~among(ops.at, trace.parent[ops.at]))
+    leaves = leaves.where(~lies_inside(trace, leaves, "^aten::_transformer_encoder_layer_fwd$"))  # torch's own, as one op
     product, softmax = leaves.is_named(BATCHED_GEMM_OPS.__contains__), np.flatnonzero(leaves.is_named(SOFTMAX.__contains__))
     places = np.flatnonzero(product)
     if not len(places):

@@ -14,6 +14,7 @@ from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import Tensor, inputs_of, size_of_view, tensors_known
 from trace_reader.findings.catalogue import LARGE_VOCABULARY
 from trace_reader.findings.groups import Groups, and_more, partly, the_longest
+from trace_reader.findings.loops import CUTS
 from trace_reader.findings.registry import Seen, finding, seen_with_time, with_what_is_freed
 from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
@@ -31,7 +32,6 @@ ELEMENTWISE = frozenset(
 IN_PLACE = frozenset(f"{name}_" for name in ELEMENTWISE)
 OF_ROWS = frozenset(["aten::linear", "aten::layer_norm", "aten::rms_norm"])  # each row by itself
 NORMS = OF_ROWS - {"aten::linear"}
-CUTS = frozenset(["aten::slice", "aten::select", "aten::narrow"])
 VIEW = "aten::as_strided"  # what a cut calls
 MOST_TAKEN, LEAST_RANK = 0.5, 3  # of the numbers; dimensions: of a matrix, a state of a loop looks alike
 

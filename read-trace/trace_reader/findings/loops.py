@@ -8,7 +8,7 @@ import re
 import msgspec
 import numpy as np
 from trace_reader.analysis.replay.edits import GONE, ONCE, Edit, Edited, Effect, dropped
-from trace_reader.analysis.replay.places import Candidate, loop_of, loops, nodes_of
+from trace_reader.analysis.replay.places import MANY_ROUNDS, Candidate, loop_of, loops, nodes_of
 from trace_reader.analysis.replay.rounds import made_of, unchained
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.file_facts import device_properties
@@ -29,7 +29,6 @@ POINTWISE = re.compile(
 MOVES = frozenset(f"aten::{name}" for name in ("to", "copy_", "clone", "empty", "empty_like", "empty_strided", "view", "reshape",
                                                "detach", "zero_", "fill_"))  # fmt: skip
 LEAST_LOOP, LEAST_OF_MODELS = 8, 4  # rounds
-MANY_ROUNDS = 16
 SMALL_US = 50.0  # of an op on a CPU
 READS = frozenset(["aten::item", "aten::resolve_neg"])  # as .item(), .tolist() and .numpy() do
 OF_READING = frozenset(["aten::to", "aten::resolve_conj", "aten::is_nonzero"])

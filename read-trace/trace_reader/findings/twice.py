@@ -8,11 +8,11 @@ from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import shapes_of
 from trace_reader.findings.loops import are_short, at_once, told_loops
 from trace_reader.findings.registry import Seen, finding, lies_inside, seen_with_time
+from trace_reader.findings.without_gradient import LAYERS
 from trace_reader.link.trace import EVALUATE, Trace
 from trace_reader.model.rows import Rows, once
 from trace_reader.names.op_names import LAYER_OPS, VIEW_OPS
 
-LAYERS = frozenset(f"aten::{name}" for name in ("linear", "conv1d", "conv2d", "conv3d"))
 LEAST_LAYERS, MOST_TIMES = 4, 3  # of a network; that it runs
 MOST_COLOURS = 4  # of an image
 IMAGES = frozenset(["aten::conv2d", "aten::conv3d"])

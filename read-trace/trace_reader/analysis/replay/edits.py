@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 import numpy as np
 from trace_reader.analysis.replay.replay import LONG_AGO_NS, STEPS_CHAIN, Played, Replay
-from trace_reader.link.intervals import each_within_ns, merged
+from trace_reader.link.intervals import each_within_ns, merged, without
 from trace_reader.link.launches import devices_of
 from trace_reader.model.rows import Rows, among, distinct, once
 
@@ -63,8 +63,9 @@ class Edited:
 
     def skip(self, union: Union, left: float = 0.0, chain: int = STEPS_CHAIN) -> None:
         """Let the threads of a chain take no time in these stretches (as `merged` gives them), or so much of it. Where several
-        say so of one stretch, the least is left, times what those say that let it take longer.
+        say so of one stretch, the least is left, times what those say that let it take longer. A pause in them is not played.
         """
+        union = without(union, self.replay.trace.pauses_ns) if chain == STEPS_CHAIN else union
         if len(union[0]):
             self._skipped.setdefault(chain, []).append((left, union))
 

@@ -19,7 +19,6 @@ from trace_reader.analysis.replay.what_if import PLAIN, RECORDED, Gain
 from trace_reader.analysis.trace.file_facts import device_properties
 from trace_reader.analysis.trace.op_shapes import op_shapes, shapes_in_words
 from trace_reader.analysis.trace.own_code import is_program_function
-from trace_reader.analysis.trace.summarize import processes_for
 from trace_reader.analysis.trace.utilization import MOST_UNKNOWN, PRODUCT_KINDS
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import outermost, parents
@@ -27,7 +26,7 @@ from trace_reader.link.trace import EVALUATE, Trace
 from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import Inputs, Kind
 from trace_reader.names.op_names import LAYER_OPS
-from trace_reader.system.processes import run_in_processes
+from trace_reader.system.processes import processes_for, run_in_processes
 
 MOST_NODES = 5000  # of the run that is asked: of a longer one, its first steps
 MOST_ASKED, MOST_TOLD = 20, 10  # places, of which the replay is asked: those with the most time on the CPU and the GPU; all
@@ -84,7 +83,7 @@ def places(run: RunWithoutProfiler, plain: PlainRun, stacks: Trace | None = None
     of = RECORDED if plain.how == UNKNOWN else PLAIN
     asked = asked[:MOST_ASKED]
     ask = [partial(_gain, run, times, dropped(one.spans), of) for one, _, _ in asked]
-    gains = list(zip(run_in_processes(ask, processes_for(trace)), asked, strict=True))
+    gains = list(zip(run_in_processes(ask, processes_for(len(trace.slices))), asked, strict=True))
     gains = sorted([one for one in gains if one[0].high >= LEAST_GAIN], key=lambda one: (-one[0].high, one[1][0].name))
     told = []
     for number, (gone, (candidate, cpu_us, gpu_us)) in enumerate(gains):
@@ -232,9 +231,9 @@ def loops(trace: Trace) -> list[Candidate]:
     """
     ops, alike = trace.outer_ops, by_shapes(trace)
     shapes = np.where(ops.is_named(OF_ANY_LENGTH.__contains__), 0, alike[ops.detail] + 1)
-    ops = Rows(ops.slices, ops.at, token=distinct(ops.name.astype(np.int64) * (len(alike) + 1) + shapes).which)
+    token = distinct(ops.name.astype(np.int64) * (len(alike) + 1) + shapes).which
     is_of_layers = ops.is_named(lambda name: name in LAYER_OPS or name.startswith(EVALUATE))
-    ops = Rows(ops.slices, ops.at, token=ops.token, is_of_layers=is_of_layers)
+    ops = Rows(ops.slices, ops.at, token=token, is_of_layers=is_of_layers)
     found: dict[tuple[tuple[str, ...], bool], list[np.ndarray]] = {}
     for _, one in ops.by(trace.step_at(ops.start_ns), ops.track):
         of_same_shapes = repetitions(one.token)
@@ -249,14 +248,13 @@ def loops(trace: Trace) -> list[Candidate]:
 
 def _of_any_shapes(ops: Rows, of_same_shapes: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     """Return where the same run of ops that are no layers stands many times in a row, besides those that were found."""
-    tokens = ops.name.astype(np.int64)
-    alone = -1 - np.arange(len(ops))  # what nothing is like
     is_free = ~ops.is_of_layers
     for first, period, rounds in of_same_shapes:
         is_free[first : first + period * rounds] = False
     if not is_free.any():
         return []
-    found = repetitions(distinct(np.where(is_free, tokens, alone)).which)
+    alone = -1 - np.arange(len(ops))  # like nothing else
+    found = repetitions(distinct(np.where(is_free, ops.name, alone)).which)
     return [one for one in found if one[2] >= MANY_ROUNDS]
 
 

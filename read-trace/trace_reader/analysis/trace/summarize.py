@@ -37,11 +37,9 @@ from trace_reader.link.launches import Origin
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, median
 from trace_reader.model.slices import Kind
-from trace_reader.system.processes import run_in_processes, usable_processes
+from trace_reader.system.processes import processes_for, run_in_processes
 
 UNEXPLAINED = 0.05  # of the recorded path, that may be waiting for what the trace does not show
-LARGE = 1 << 17  # slices; of fewer, the facts are there before a process is copied
-MOST_PROCESSES = 6  # the longest of the facts takes a fifth of the time of all, and copying a process 5 ms
 
 
 def summarize(trace: Trace, run: RunWithoutProfiler | None) -> Facts:
@@ -128,12 +126,7 @@ def _gpu_to_cpu(steps: Sequence[StepFacts]) -> float | None:
 
 def _worked_out(trace: Trace, **parts: Callable[[], Any]) -> dict[str, Any]:
     """Return the facts of these names; of a large trace, on all cores."""
-    return dict(zip(parts, run_in_processes(list(parts.values()), processes_for(trace)), strict=True))
-
-
-def processes_for(trace: Trace) -> int:
-    """Return how many processes work on a trace beside each other."""
-    return min(usable_processes(), MOST_PROCESSES) if len(trace.slices) >= LARGE else 1
+    return dict(zip(parts, run_in_processes(list(parts.values()), processes_for(len(trace.slices))), strict=True))
 
 
 def _window(trace: Trace) -> tuple[float, float | None, int]:
