@@ -8,7 +8,9 @@ from reader_helpers import FAULTS, GALLERY
 from reader_helpers.events import ADD, GEMM, annotation, kernel, launch, op, step, write
 from reader_helpers.played import as_played  # noqa: F401  # in each test of this file
 from trace_reader import cli
+from trace_reader.analysis.replay.what_if import Gain
 from trace_reader.report.document import Column, Document, Style, Table, TablePart
+from trace_reader.report.trace_report import called_first
 from trace_reader.write import plain_text
 from trace_reader.write.plain_text import shortened
 
@@ -166,6 +168,19 @@ def test_where_to_look_is_the_best_change_only_where_it_is_much(tmp_path, capsys
     events = [e for n in range(3) for e in (step(n, 1000 * n, 1000), op("aten::mm", 1000 * n, 1000 - gap_us))]
     out = told(capsys, write(tmp_path / "t.json", *events))
     assert ("best change (python-between-ops, " in out) is best and "  python-between-ops (saves up to " in out
+
+
+@pytest.mark.parametrize(
+    ("others", "what"),
+    [
+        ([None, Gain(0.1, 0.3)], "best change"),
+        ([Gain(0.2, 0.28)], "best change"),  # about as much
+        ([None, Gain(0.2, 0.5)], "first change to try"),
+    ],
+)
+def test_the_first_change_is_the_best_only_where_none_may_save_clearly_more(others, what):
+    assert called_first(Gain(0.1, 0.3), others) == what
+    assert called_first(None, []) == "best change"
 
 
 @pytest.mark.parametrize(("loader_us", "told_of"), [(960, True), (300, False)])

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Any
 
-import msgspec
 import numpy as np
 from trace_reader.analysis.jobs.job_facts import JobFacts, JobFinding, RankFacts
 from trace_reader.analysis.jobs.rank_difference import AT_A_PLACE, BEGINS, NOT_LATER, OTHER_WORK
@@ -19,7 +18,16 @@ from trace_reader.model.rows import median
 from trace_reader.names.devices import peak
 from trace_reader.report.document import Best, Column, Document, Style, Table
 from trace_reader.report.lights import waits_of
-from trace_reader.report.trace_report import OF_NO_CHANGE, TO_LOOK_INTO, WORTH_A_LOOK, advice, gain_words, saved, steps_line
+from trace_reader.report.trace_report import (
+    OF_NO_CHANGE,
+    TO_LOOK_INTO,
+    WORTH_A_LOOK,
+    advice,
+    called_first,
+    gain_words,
+    saved,
+    steps_line,
+)
 from trace_reader.report.trace_tables import collective_light, each, known, megabytes
 from trace_reader.units import about, count, percent, us
 
@@ -288,9 +296,10 @@ def _saved_most(finding: JobFinding) -> tuple[Any, ...]:
 
 
 def best_of_job(job: JobFacts) -> Best | None:
-    """Return the change that saves most of the job's step, of those that the ranks' findings name, and of what keeps a
+    """Return the change of the job's step that is told first, of those that the ranks' findings name, and of what keeps a
     straggler.
     """
+    gains = [finding.gain for finding in job.findings]
     for finding in sorted(job.findings, key=_saved_most):
         no_change = finding.slug in OF_NO_CHANGE or (finding.slug in TO_LOOK_INTO and finding.share < WORTH_A_LOOK)
         if no_change or finding.is_worthless or not gain_words(finding) or not finding.gain:
@@ -299,11 +308,9 @@ def best_of_job(job: JobFacts) -> Best | None:
         if late is not None and gain is not None and gain.low + gain.high >= AS_MUCH * (finding.gain.low + finding.gain.high):
             (trace,) = (rank.trace for rank in job.ranks if rank.rank == late.rank)
             own = f"Fix what delays this rank, or give it less work; its own report: {trace}"
-            return Best("best change", f"to what delays rank {late.rank}", saved(gain), own)
+            return Best(called_first(gain, gains), f"to what delays rank {late.rank}", saved(gain), own)
         ranks = "all ranks" if len(finding.ranks) == len(job.ranks) else _ranks(finding.ranks)
-        most = max(sum(msgspec.structs.astuple(one.gain)[:2]) for one in job.findings if one.gain)
-        first = "best change" if finding.gain.low + finding.gain.high >= most else "first change to try"
-        return Best(first, f"{finding.slug} of {ranks}", gain_words(finding), advice(finding.next))
+        return Best(called_first(finding.gain, gains), f"{finding.slug} of {ranks}", gain_words(finding), advice(finding.next))
     return None
 
 
