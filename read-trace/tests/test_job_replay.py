@@ -350,6 +350,14 @@ def test_the_first_change_is_called_the_best_only_where_none_promises_more(tmp_p
         assert f" {first} (small-buckets of all ranks, saves 10% to 20% of a step): Let larger" in " ".join(told.split())
 
 
+@pytest.mark.parametrize(("most", "first"), [(0.3, "best change"), (0.9, "first change to try")])
+def test_a_late_rank_is_the_best_change_only_where_no_finding_promises_more(most, first):
+    job, _, _ = play_job([str(path) for path in JOBS["data_parallel_slow30"]])
+    found = (JobFinding("many-small-kernels", (0, 1), "", "Fuse.", 0.1, Gain(most - 0.2, most)),)
+    told = plain_text.write(job_report(msgspec.structs.replace(job, findings=found), Style()))
+    assert f" {first} (to what delays rank 1, saves 21% to 33% of a step)" in " ".join(told.split())
+
+
 def test_of_what_is_asked_of_collectives_the_advice_is_printed_once(tmp_path):
     job, _, _ = play_job(transferring(tmp_path))
     every = ("small-buckets", "Let larger buckets be reduced.", 0.2), ("unused-parameters", "Leave it out.", None)
