@@ -658,7 +658,7 @@ score of 0.64; on two cores 6 of 8 are named, and 4 gains inside, with 0.67. Of 
 All 27 plain steps are told, and 25 hold. Then we had lists of 250 faults written without sight of the rules, had 130 small
 programs made of these, and looked which of them the reader did not name: of 70 on an H200 it named 44 by the first two
 findings, of 60 on two cores 38, by the programs' patterns. After rules were written and corrected with these in view, it names
-49 and 48. What each program would save was not measured.
+48 and 49. What each program would save was not measured.
 
 The twenty-first set is by a ninth writer (2026-11-29), and was recorded and scored once, after that. Four findings matched a
 pair's pattern by chance ("a larger batch", "Python loop", and "in place" of a null), and count as not named and without a

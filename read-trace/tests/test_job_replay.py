@@ -358,6 +358,14 @@ def test_a_late_rank_is_the_best_change_only_where_no_finding_promises_more(most
     assert f" {first} (to what delays rank 1, saves 21% to 33% of a step)" in " ".join(told.split())
 
 
+@pytest.mark.parametrize(("low", "first"), [(0.3, "to what delays rank 1"), (0.5, "many-small-kernels of all ranks")])
+def test_a_late_rank_is_told_first_if_mending_it_saves_a_quarter_of_what_a_change_does(low, first):
+    job, _, _ = play_job([str(path) for path in JOBS["data_parallel_slow30"]])
+    found = (JobFinding("many-small-kernels", (0, 1), "", "Fuse.", 0.1, Gain(low, low + 0.4)),)
+    job = msgspec.structs.replace(job, findings=found, late_gain=Gain(0.1, 0.2))
+    assert f" ({first}, saves " in " ".join(plain_text.write(job_report(job, Style())).split())
+
+
 def test_of_what_is_asked_of_collectives_the_advice_is_printed_once(tmp_path):
     job, _, _ = play_job(transferring(tmp_path))
     every = ("small-buckets", "Let larger buckets be reduced.", 0.2), ("unused-parameters", "Leave it out.", None)

@@ -219,8 +219,13 @@ def rank_of_finding(finding: Finding | JobFinding) -> tuple[bool, bool, float, f
     gain, share = finding.gain, (finding.share or 0.0) * weight
     middle, sure, most = float(f"{UNPLAYED * share:.1g}"), 0.0, 0.0
     if gain is not None:
-        middle, sure, most = float(f"{(gain.low + gain.high) / 2 * weight:.1g}"), round(gain.low, 1), round(gain.high, 2)
+        middle, sure, most = about_middle(gain, weight), round(gain.low, 1), round(gain.high, 2)
     return PATTERNS[finding.slug].trivia, finding.is_worthless, -middle, -sure, -most, -share
+
+
+def about_middle(gain: Gain, weight: float = 1.0) -> float:
+    """Return the middle of a gain, times a weight, rounded to a digit: gains of one middle are about the same."""
+    return float(f"{(gain.low + gain.high) / 2 * weight:.1g}")
 
 
 Judged = tuple[Finding | None, Seen | None, tuple[str, ...]]

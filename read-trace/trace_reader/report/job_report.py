@@ -12,7 +12,7 @@ from trace_reader.analysis.jobs.straggler import MIN_SHARE_OF_WINDOW, Straggler
 from trace_reader.analysis.replay.plain_run import MEASURED
 from trace_reader.analysis.replay.what_if import Gain
 from trace_reader.analysis.trace.collectives import OF_COLLECTIVES
-from trace_reader.findings import AS_MUCH, NAMING, rank_of_finding
+from trace_reader.findings import NAMING, rank_of_finding
 from trace_reader.findings.verdict import far_rounds
 from trace_reader.model.rows import median
 from trace_reader.names.devices import peak
@@ -20,11 +20,10 @@ from trace_reader.report.document import Best, Column, Document, Style, Table
 from trace_reader.report.lights import waits_of
 from trace_reader.report.trace_report import (
     OF_NO_CHANGE,
-    TO_LOOK_INTO,
-    WORTH_A_LOOK,
     advice,
     called_first,
     gain_words,
+    is_first_worthy,
     saved,
     steps_line,
 )
@@ -41,6 +40,7 @@ SEEN_WIDTH = 22  # characters
 SLOWER_BY = 1.05  # times as long: less is told of no host
 WORTH_ITS_PLACE = 0.05  # of a step, from which on what is asked of collectives stands before generic advice
 SMALLEST_GAIN = 0.005  # that is not nothing
+MENDED_AS_MUCH = 0.25  # of what a finding's change saves: if mending the late rank saves so much of that, it is told first
 MOST_TO_RECORD = 100  # steps
 MOST_NUMBERS = 6  # in a list of ranks
 
@@ -299,19 +299,19 @@ def best_of_job(job: JobFacts) -> Best | None:
     """Return the change of the job's step that is told first, of those that the ranks' findings name, and of what keeps a
     straggler.
     """
-    gains = [finding.gain for finding in job.findings]
-    for finding in sorted(job.findings, key=_saved_most):
-        no_change = finding.slug in OF_NO_CHANGE or (finding.slug in TO_LOOK_INTO and finding.share < WORTH_A_LOOK)
-        if no_change or finding.is_worthless or not gain_words(finding) or not finding.gain:
-            continue
-        late, gain = job.straggler, job.mending_gain
-        if late is not None and gain is not None and gain.low + gain.high >= AS_MUCH * (finding.gain.low + finding.gain.high):
-            (trace,) = (rank.trace for rank in job.ranks if rank.rank == late.rank)
-            own = f"Fix what delays this rank, or give it less work; its own report: {trace}"
-            return Best(called_first(gain, gains), f"to what delays rank {late.rank}", saved(gain), own)
-        ranks = "all ranks" if len(finding.ranks) == len(job.ranks) else _ranks(finding.ranks)
-        return Best(called_first(finding.gain, gains), f"{finding.slug} of {ranks}", gain_words(finding), advice(finding.next))
-    return None
+    named = [finding for finding in sorted(job.findings, key=_saved_most) if finding.slug not in OF_NO_CHANGE]
+    named = [finding for finding in named if is_first_worthy(finding)]
+    if not named:
+        return None
+    first, gains = named[0], [finding.gain for finding in named]
+    assert first.gain is not None  # it is known to save something
+    late, gain = job.straggler, job.mending_gain
+    if late is not None and gain is not None and gain.low + gain.high >= MENDED_AS_MUCH * (first.gain.low + first.gain.high):
+        (trace,) = (rank.trace for rank in job.ranks if rank.rank == late.rank)
+        mend = f"Fix what delays this rank, or give it less work; its own report: {trace}"
+        return Best(called_first(gain, gains), f"to what delays rank {late.rank}", saved(gain), mend)
+    ranks = "all ranks" if len(first.ranks) == len(job.ranks) else _ranks(first.ranks)
+    return Best(called_first(first.gain, gains), f"{first.slug} of {ranks}", gain_words(first), advice(first.next))
 
 
 def _time(what: str, if_matched: bool = False) -> Callable[[RankFacts, JobView], str]:

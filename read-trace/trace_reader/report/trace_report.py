@@ -12,7 +12,7 @@ from trace_reader.analysis.trace.dispatch_tree import Node
 from trace_reader.analysis.trace.facts import Facts, Finding
 from trace_reader.analysis.trace.recompiles import Recompiled
 from trace_reader.analysis.trace.utilization import utilization
-from trace_reader.findings import NAMING, PATTERNS
+from trace_reader.findings import NAMING, PATTERNS, about_middle
 from trace_reader.findings.verdict import (
     CPU_WORDS,
     cpu_lines,
@@ -201,18 +201,23 @@ def best_change(facts: Facts) -> str:
 
 def best_of(facts: Facts) -> Best | None:
     """Return, of the changes that the findings name, the one that is told first; None where none is known to save something."""
-    named = [f for f in facts.findings if (f.slug != facts.verdict or f.slug in NAMING) and not f.is_worthless and gain_words(f)]
-    for finding in named:
-        if finding.slug in TO_LOOK_INTO and (finding.share or 0.0) < WORTH_A_LOOK:
-            continue
-        first = called_first(finding.gain, [one.gain for one in named])
-        return Best(first, finding.slug, gain_words(finding), advice(finding.next))
-    return None
+    named = [finding for finding in facts.findings if finding.slug != facts.verdict or finding.slug in NAMING]
+    named = [finding for finding in named if is_first_worthy(finding)]
+    if not named:
+        return None
+    first = called_first(named[0].gain, [finding.gain for finding in named])
+    return Best(first, named[0].slug, gain_words(named[0]), advice(named[0].next))
+
+
+def is_first_worthy(finding: "Finding | JobFinding") -> bool:
+    """Return whether a finding may be told first: it is known to save something, and does not only say where to look."""
+    only_where = finding.slug in TO_LOOK_INTO and (finding.share or 0.0) < WORTH_A_LOOK
+    return not only_where and not finding.is_worthless and bool(gain_words(finding))
 
 
 def called_first(gain: Gain | None, gains: Iterable[Gain | None]) -> str:
     """Return what the change that is told first is called: the best, unless another one may save clearly more of a step."""
-    own, *others = (round((one.low + one.high) / 2, 1) if one else 0.0 for one in (gain, *gains))
+    own, *others = (about_middle(one) if one else 0.0 for one in (gain, *gains))
     return "first change to try" if own < max(others, default=0.0) else "best change"
 
 
