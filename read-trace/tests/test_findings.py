@@ -3288,7 +3288,10 @@ def test_what_the_newest_advice_saves_as_played(tmp_path, slug, events, gain):
     assert 1 - edited.play().step_us / 1000 == pytest.approx(gain, abs=0.01)
 
 
-@pytest.mark.parametrize(("slug", "weight"), [("repeated-ops", 0.8), ("inputs-made-elsewhere", 0.5), ("whole-sort", 1.0)])
+@pytest.mark.parametrize(
+    ("slug", "weight"),
+    [("repeated-ops", 0.8), ("inputs-made-elsewhere", 0.5), ("whole-sort", 1.0), ("many-small-kernels", 0.125)],
+)
 def test_what_may_not_be_possible_stands_lower(slug, weight):
     """0.4 of a step, weighed, is beside 0.3 of one that is sure."""
 
@@ -3297,6 +3300,13 @@ def test_what_may_not_be_possible_stands_lower(slug, weight):
 
     assert (rank(slug, 0.4) < rank("many-cats", 0.3)) is (0.4 * weight > 0.3)
     assert (rank(slug, 0.4) < rank("many-cats", 0.1)) is (0.4 * weight > 0.1)
+
+
+def test_norms_one_by_one_are_of_gradients(tmp_path):
+    """In inference they may be of anything."""
+    norms = [op("aten::linalg_vector_norm", 10 * n, 9) for n in range(24)]
+    assert "norms-one-by-one" not in found(tmp_path, [step(0, 0, 1000), *norms])
+    assert "norms-one-by-one" in found(tmp_path, [step(0, 0, 1000), *norms, *on(2, backward("Addmm", 900, 50, 1))])
 
 
 def test_of_long_passes_on_a_cpu_no_number_is_told(tmp_path):

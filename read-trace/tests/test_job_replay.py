@@ -345,9 +345,18 @@ def test_the_first_change_is_called_the_best_only_where_none_promises_more(tmp_p
     job, _, _ = play_job(transferring(tmp_path))
     every = ("many-small-kernels", "Fuse.", 0.8), ("small-buckets", "Let larger buckets be reduced.", 0.2)
     found = tuple(JobFinding(slug, (0, 1), "", next, 0.1, Gain(most / 2, most)) for slug, next, most in every)
-    for findings, first in ((found, "first change to try"), (found[1:], "best change")):
+    bound = JobFinding("gpu-bound", (0, 1), "", "Use faster kernels.", 0.1, Gain(0.8, 0.9))  # a verdict, no change
+    for findings, first in ((found, "first change to try"), (found[1:], "best change"), ((bound, found[1]), "best change")):
         told = plain_text.write(job_report(msgspec.structs.replace(job, findings=findings), Style()))
         assert f" {first} (small-buckets of all ranks, saves 10% to 20% of a step): Let larger" in " ".join(told.split())
+
+
+def test_of_a_job_no_change_is_told_first_that_saves_next_to_nothing(tmp_path):
+    job, _, _ = play_job(transferring(tmp_path))
+    for most, is_told in ((0.01, False), (0.1, True)):
+        findings = (JobFinding("small-buckets", (0, 1), "", "Let larger buckets be reduced.", 0.1, Gain(0, most)),)
+        told = plain_text.write(job_report(msgspec.structs.replace(job, findings=findings), Style()))
+        assert ("best change (small-buckets" in told) is is_told
 
 
 @pytest.mark.parametrize(("most", "first"), [(0.3, "best change"), (0.9, "first change to try")])

@@ -65,7 +65,7 @@ class Edited:
         """Let the threads of a chain take no time in these stretches (as `merged` gives them), or so much of it. Where several
         say so of one stretch, the least is left, times what those say that let it take longer. A pause in them is not played.
         """
-        union = without(union, self.replay.trace.pauses_ns) if chain == STEPS_CHAIN else union
+        union = without(union, self.replay.trace.pauses_ns)
         if len(union[0]):
             self._skipped.setdefault(chain, []).append((left, union))
 
