@@ -168,7 +168,7 @@ def test_without_the_launcher_a_lesson_says_its_command(lesson):
 
 @pytest.mark.slow
 def test_a_rank_that_dies_ends_all_and_its_error_is_said(tmp_path):
-    """Rank 1 cannot write its trace, whose name leads into another file system; rank 0 has written its own, and waits for it."""
+    """Rank 1 cannot write its trace, whose name leads into another file system; rank 0 has written its own, or none of it."""
     flags = jobs.flags_of("a", tmp_path)
     (tmp_path / "a").mkdir()
     tag = importlib.import_module("06_a_data_parallel").parse_args(flags).run.tag
@@ -183,7 +183,8 @@ def test_a_rank_that_dies_ends_all_and_its_error_is_said(tmp_path):
     assert first == f"error: rank 1: cannot write to {tmp_path / 'a'}: Invalid cross-device link; earlier artifacts are kept"
     gone = ["rank 0: another rank may have ended, whose error is then the one to read", "rank 0:"]
     assert later in ([], gone)  # on a busy machine the launcher comes late
-    assert json.loads((tmp_path / "a" / f"{tag}_w2_rank0.json").read_text())["distributedInfo"]["rank"] == 0
+    written = tmp_path / "a" / f"{tag}_w2_rank0.json"  # the launcher may end rank 0 before it has come to its files
+    assert not written.exists() or json.loads(written.read_text())["distributedInfo"]["rank"] == 0
 
 
 @pytest.mark.slow
