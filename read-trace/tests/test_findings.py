@@ -2061,6 +2061,57 @@ def test_waits_that_cost_the_gpu_nothing_are_not_told(tmp_path):
     assert "sync-in-step" not in found(tmp_path, events)
 
 
+def synchronized(*at_us):
+    """Two steps with kernels that are launched 20 and 60 µs after their begin, one from before, and calls that synchronize."""
+    events = [step(0, 0, 100), step(1, 100, 100), kernel(ADD, 1, 14, 999)]
+    for n, (at, dur) in enumerate(((20, 30), (60, 50), (120, 30), (160, 50))):
+        events += [launch(at, n), kernel(ADD, at + 2, dur, n)]
+    ends = {1: 16, 30: 53, 80: 113, 101: 113, 180: 213}
+    return [*events, *(call("cudaDeviceSynchronize", at, ends[at] - at, 90 + at) for at in at_us)]
+
+
+@pytest.mark.parametrize(
+    ("at_us", "seen"),
+    [
+        ([1, 180], None),  # at the beginning and the end of the recording
+        ([180], None),
+        ([1, 101], "1 synchronizing call per step took 13.5 µs: in no op (1 call, 13.5 µs)"),
+        ([80, 180], "1 synchronizing call per step took 32.5 µs: in no op (1 call, 32.5 µs)"),
+        ([1, 30, 180], "1 synchronizing call in 2 steps took 23.0 µs: in no op (1 call, 23.0 µs)"),
+    ],
+)
+def test_a_recording_may_synchronize_at_its_ends_but_a_program_in_each_step(tmp_path, at_us, seen):
+    told = found(tmp_path, synchronized(*at_us)).get("sync-in-step")
+    assert told == seen if seen is None else told.startswith(f"{seen}; ")
+
+
+def test_a_synchronize_of_what_is_sent_is_spared_by_pinned_memory(tmp_path):
+    events = [step(0, 0, 100), op("aten::copy_", 4, 60), call("cudaMemcpyAsync", 5, 3, 1),
+              memcpy(10, 44, 1, name="Memcpy HtoD (Pageable -> Device)", bytes=4_000_000),
+              call("cudaStreamSynchronize", 10, 46, 3), *linked(ADD, 80, 19, 2)]  # fmt: skip
+    for name, is_told in (("Memcpy HtoD (Pageable -> Device)", True), ("Memcpy DtoH (Device -> Pageable)", False)):
+        events[3] = memcpy(10, 44, 1, name=name, bytes=4_000_000)
+        (one,) = [one for one in read(write(tmp_path / "a.json", *events)).findings if one.slug == "sync-in-step"]
+        assert one.next.startswith("Pin the host memory") is is_told
+
+
+def test_code_that_was_to_be_compiled_is_not_told_to_be_compiled(tmp_path):
+    norm = run_of(RMS)
+    lookup = op("TorchDynamo Cache Lookup", 0, 2)
+    for events, is_told in ((norm, True), ([lookup, *norm], False)):
+        findings = {one.slug: one for one in read(write(tmp_path / "a.json", step(0, 0, 1000), *events)).findings}
+        assert findings["written-out"].next.endswith("; torch.compile fuses them in any case.") is is_told
+    many = [e for n in range(20) for e in linked(ADD, 49 * n + 5, 48, n)]
+    assert "unfused-pointwise" in found(tmp_path, [step(0, 0, 1000), *many])
+    assert "unfused-pointwise" not in found(tmp_path, [step(0, 0, 1000), lookup, *many])
+
+
+def test_compiled_code_would_spare_what_is_written_out(tmp_path):
+    events = [step(0, 0, 1000), op("TorchDynamo Cache Lookup", 0, 2), *run_of(RMS)]
+    gains = {one.slug: one.gain for one in read(write(tmp_path / "a.json", *events)).findings}
+    assert gains["written-out"] is not None and gains["compiled-runs-eager"] == gains["written-out"]
+
+
 def test_a_copy_blocked_by_the_queue_is_one(tmp_path):
     copying = [e for k in range(20) for e in (call("cudaMemcpyAsync", 100 + k, 0.2, 3000 + k), memcpy(1200 + k, 1, 3000 + k))]
     blocked = [call("cudaMemcpyAsync", 130, 60, 4000), memcpy(1300, 1, 4000)]

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from reader_helpers import FAULTS, GALLERY
-from reader_helpers.events import ADD, GEMM, annotation, kernel, launch, op, step, write
+from reader_helpers.events import ADD, GEMM, annotation, kernel, launch, on, op, step, write
 from reader_helpers.played import as_played  # noqa: F401  # in each test of this file
 from trace_reader import cli
 from trace_reader.analysis.replay.what_if import Gain
@@ -181,6 +181,18 @@ def test_where_to_look_is_the_best_change_only_where_it_is_much(tmp_path, capsys
 def test_the_first_change_is_the_best_only_where_none_may_save_clearly_more(others, what):
     assert called_first(Gain(0.1, 0.3), others) == what
     assert called_first(None, []) == "best change"
+
+
+@pytest.mark.parametrize(
+    ("threads", "first"),
+    [((1, 2), ["first change to try (threads-take-turns, takes 100%"]), ((1, 1), [])],
+)
+def test_a_change_that_cannot_be_played_is_told_before_advice_for_nearly_every_run(tmp_path, capsys, threads, first):
+    events = [step(n, 1000 * n, 1000) for n in range(2)]
+    for n in range(60):
+        events += [*on(threads[n % 2], launch(30 * n, n)), kernel(ADD, 30 * n + 5, 2, n)]
+    lines = told(capsys, write(tmp_path / "t.json", *events)).splitlines()
+    assert [line.split(" of ")[0] for line in lines if line.startswith(("first change", "best change"))] == first
 
 
 @pytest.mark.parametrize(("loader_us", "told_of"), [(960, True), (300, False)])

@@ -6,8 +6,9 @@ import re
 import numpy as np
 from trace_reader.analysis.replay.edits import AT_ONCE, REPLACED, Effect, all_of, dropped, launched_at_once, scaled, unlaunched
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.findings.fusable import LEFT_OF_LONGEST, fusable
+from trace_reader.findings.fusable import CACHE_LOOKUP, COMPILED, LEFT_OF_LONGEST, calls_that_ran_eager, fusable
 from trace_reader.findings.registry import Seen, a_step, calls_of, finding, listed, named
+from trace_reader.findings.written_out import fused_in_compiled_code
 from trace_reader.link.launches import Origin
 from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
@@ -21,9 +22,6 @@ LONGEST_FUSED_NAME = 80  # characters
 LEAST_KERNELS = 8  # of a step, that are worth a graph
 MOST_IS_COMPILED = 0.5  # of the GPU's time, or of its kernels
 MOST_OPS = 5  # of a fused kernel, that are named
-
-
-COMPILED = ("Torch-Compiled Region", "CompiledFunction")  # forward, and backward: CompiledFunctionBackward
 
 
 def compiled_share(trace: Trace) -> float:
@@ -69,7 +67,7 @@ def _fused_triton(trace: Trace, facts: Facts) -> Seen | None:
     "Compile where the GPU is the bottleneck; for tiny ops this overhead can exceed the gain (reduce-overhead removes launches).",
 )
 def _compile_tax(trace: Trace, facts: Facts) -> Seen | None:
-    lookups = next((op for op in facts.ops if op.name == "TorchDynamo Cache Lookup"), None)
+    lookups = next((op for op in facts.ops if op.name == CACHE_LOOKUP), None)
     regions = [op for op in facts.ops if op.name.startswith("Torch-Compiled Region")]
     if lookups is None or not regions:
         return None
@@ -90,13 +88,13 @@ def _compile_tax(trace: Trace, facts: Facts) -> Seen | None:
     "in each call. Keep it out of the compiled code, mark what varies as dynamic, or compile less.",
 )
 def _compiled_runs_eager(trace: Trace, facts: Facts) -> Seen | None:
-    lookups = named(trace.ops, "TorchDynamo Cache Lookup")
-    lookups = lookups.where(trace.step_at(lookups.start_ns) >= 0) if len(trace.steps) else lookups
-    if not len(lookups) or trace.ops.is_named(lambda name: name.startswith((*COMPILED, "## Call CompiledFxGraph"))).any():
+    lookups = calls_that_ran_eager(trace)
+    if not len(lookups):
         return None
     seen = f"{a_step(len(lookups), facts, 'cache lookup', 'cache lookups')}, and no compiled region in the trace"
     gone, longest = fusable(trace)  # as compiled code would have it, at least
-    return Seen(seen, lookups, effect=Effect(all_of(unlaunched(gone), scaled(longest, LEFT_OF_LONGEST)), kind=REPLACED))
+    most = all_of(dropped(fused_in_compiled_code(trace)), unlaunched(gone), scaled(longest, LEFT_OF_LONGEST))
+    return Seen(seen, lookups, effect=Effect(most, kind=REPLACED))
 
 
 @finding(

@@ -1,4 +1,6 @@
-"""Kernels that one kernel could do the work of: elementwise ones, softmaxes and reductions that follow each other."""
+"""Kernels that one kernel could do the work of: elementwise ones, softmaxes and reductions that follow each other; and whether
+torch.compile was to do that, and gave up.
+"""
 
 import numpy as np
 from trace_reader.link.nesting import innermost
@@ -10,6 +12,8 @@ from trace_reader.names.kernel_names import decode_name
 LEFT_OF_LONGEST = 0.5  # of the longest kernel of a run, at best, of one that does the work of all: it reads and writes less
 FUSABLE = frozenset(["ATen elementwise", "ATen reduce"])
 OPTIMIZER_STEP = "Optimizer.step#"
+CACHE_LOOKUP = "TorchDynamo Cache Lookup"
+COMPILED = ("Torch-Compiled Region", "CompiledFunction")  # forward, and backward: CompiledFunctionBackward
 
 
 def optimizer_steps(trace: Trace) -> Rows:
@@ -43,3 +47,11 @@ def fusable(trace: Trace) -> tuple[Rows, Rows]:
     longest[order[np.append(True, run[order][1:] != run[order][:-1])]] = True
     gone, left = (kernels.at[simple & which] for which in (~longest, longest))
     return trace.work.where(among(trace.work.at, gone)), trace.work.where(among(trace.work.at, left))
+
+
+def calls_that_ran_eager(trace: Trace) -> Rows:
+    """Return the cache lookups of compiled functions in the steps, where no compiled code ran in the whole trace."""
+    lookups = trace.ops.where(trace.ops.is_named(CACHE_LOOKUP.__eq__))
+    has_compiled = trace.ops.is_named(lambda name: name.startswith((*COMPILED, "## Call CompiledFxGraph"))).any()
+    inside = trace.step_at(lookups.start_ns) >= 0 if len(trace.steps) else np.ones(len(lookups), bool)
+    return lookups.where(inside & ~has_compiled)

@@ -14,12 +14,16 @@ from trace_reader.link.trace import Trace
 from trace_reader.link.waits import PAGEABLE, Reason
 from trace_reader.model.rows import Rows, among, distinct
 from trace_reader.model.slices import Kind
-from trace_reader.names.call_names import loads_code, manages_memory
+from trace_reader.names.call_names import is_synchronizing, loads_code, manages_memory
 from trace_reader.names.devices import peak
 from trace_reader.units import about, count, us
 
 MIN_SHARE_OF_PATH = 0.01  # of the critical path's window
 LITTLE_BYTES = 100_000
+PIN = (
+    "Pin the host memory (pin_memory=True), and copy with non_blocking=True: the copy of pageable memory waits for the GPU here."
+)
+LATEST_NS = np.iinfo(np.int64).max
 
 
 @finding(
@@ -30,7 +34,7 @@ LITTLE_BYTES = 100_000
     "Read values less often (.item(), .cpu(), nonzero, printing a loss), and keep torch.cuda.synchronize() out of the loop.",
 )
 def _sync_in_step(trace: Trace, facts: Facts) -> Seen | None:
-    path, calls = facts.critical_path, _in_path(trace, facts, Reason.SYNCHRONIZE)
+    path, calls = facts.critical_path, without_the_recordings(trace, _in_path(trace, facts, Reason.SYNCHRONIZE))
     if path is None or (saved_us := path.after_waits_us(calls)) < MIN_SHARE_OF_PATH * path.window_us:
         return None
     words = _waited(trace, path, calls, "synchronizing call", "synchronizing calls")
@@ -40,7 +44,35 @@ def _sync_in_step(trace: Trace, facts: Facts) -> Seen | None:
         others = _unread(trace, calls.where(~among(calls.at, searches.at)))
         effect = Effect(all_of(dropped(ops, LEFT_OF_SEARCH, LEFT_OF_SEARCH), others.most), kind=REPLACED)
         return Seen(seen, calls, SEARCHES, max(saved_us, path.explained_us(ops)) / path.window_us, effect)
-    return Seen(seen, calls, share=saved_us / path.window_us, effect=_unread(trace, calls))
+    next = PIN if 2 * _of_what_is_sent(trace, calls).total_us > calls.total_us else ""
+    return Seen(seen, calls, next, saved_us / path.window_us, _unread(trace, calls))
+
+
+def _of_what_is_sent(trace: Trace, calls: Rows) -> Rows:
+    """Return the calls that wait in an op which copies from pageable memory to the GPU."""
+    copies = trace.work.where((trace.work.call >= 0) & trace.work.is_named(lambda name: PAGEABLE in name and "HtoD" in name))
+    is_op = trace.slices.kind == Kind.OP
+    ops = innermost(trace.slices, trace.parent, copies.call, is_op)
+    return calls.where(among(innermost(trace.slices, trace.parent, calls.at, is_op), ops[ops >= 0]))
+
+
+def without_the_recordings(trace: Trace, calls: Rows) -> Rows:
+    """Return the calls without those that may be the recording's: that synchronize, in no op, before all launches of the first
+    recorded step or behind all of the last one, where not every step has one there.
+    """
+    syncs = trace.calls.where(trace.calls.is_named(is_synchronizing) & (trace.step_at(trace.calls.start_ns) >= 0))
+    syncs = syncs.where(innermost(trace.slices, trace.parent, syncs.at, trace.slices.kind == Kind.OP) < 0)
+    steps, step = len(trace.steps), trace.step_at(syncs.start_ns)
+    launch_ns = trace.slices.start_ns[trace.work.call[trace.work.call >= 0]]
+    of_step = trace.step_at(launch_ns)
+    first_ns, last_ns = np.full(steps, LATEST_NS), np.full(steps, -LATEST_NS)
+    np.minimum.at(first_ns, of_step[of_step >= 0], launch_ns[of_step >= 0])
+    np.maximum.at(last_ns, of_step[of_step >= 0], launch_ns[of_step >= 0])
+    own = np.zeros(len(syncs), bool)
+    for edge, outside in ((0, syncs.start_ns < first_ns[step]), (steps - 1, syncs.start_ns > last_ns[step])):
+        if len(distinct(step[outside]).values) < steps:
+            own |= outside & (step == edge)
+    return calls.where(~among(calls.at, syncs.at[own]))
 
 
 def _around(trace: Trace, calls: Rows, pattern: str) -> Rows:

@@ -12,8 +12,9 @@ from trace_reader.analysis.trace.kernel_facts import KernelFacts
 from trace_reader.analysis.trace.own_code import lines_of
 from trace_reader.findings.bottleneck import far_from_usual
 from trace_reader.findings.compiled import compiled_share
-from trace_reader.findings.fusable import LEFT_OF_LONGEST, fusable, of_the_optimizer
+from trace_reader.findings.fusable import LEFT_OF_LONGEST, calls_that_ran_eager, fusable, of_the_optimizer
 from trace_reader.findings.gemm import aligned, unaligned
+from trace_reader.findings.gpu_waits import without_the_recordings
 from trace_reader.findings.registry import Seen, a_step, calls_of, finding, listed, named, not_compiling
 from trace_reader.link.launches import Origin
 from trace_reader.link.nesting import outermost, self_us
@@ -169,7 +170,7 @@ def _many_small_kernels(trace: Trace, facts: Facts) -> Seen | None:
         why = "its steps launch different kernels: one graph does not replay them"
         return Seen(seen, small, IN_DIFFERENT_STEPS, _with_their_ops(trace, facts, small), no_effect=why)
     waits = trace.waits.where((trace.waits.reason != Reason.QUEUE) & (trace.waits.start_ns >= path.start_ns))
-    waits = waits.where((trace.step_at(waits.start_ns) >= 0) & trace.has_steps[waits.track])
+    waits = without_the_recordings(trace, waits.where((trace.step_at(waits.start_ns) >= 0) & trace.has_steps[waits.track]))
     if len(waits) >= recorded:  # in a graph's capture none may be
         next += f" A graph takes no call that waits for the GPU: remove those first, {len(waits) / recorded:.0f} in each step."
     return Seen(seen, small, next, _with_their_ops(trace, facts, small), _fused_or_replayed(small, recorded))
@@ -229,7 +230,7 @@ def _uneven_kernel(trace: Trace, facts: Facts) -> Seen | None:
 )
 def _unfused_pointwise(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
-    if path is None or not facts.steps or any(k.decoded.inductor_kind for k in facts.kernels):
+    if path is None or not facts.steps or any(k.decoded.inductor_kind for k in facts.kernels) or len(calls_that_ran_eager(trace)):
         return None
     rows = trace.linked.where(trace.linked.is_named(lambda name: decode_name(name).library == "ATen elementwise"))
     rows = rows.where(~of_the_optimizer(trace, rows))

@@ -9,6 +9,7 @@ from trace_reader.analysis.replay.edits import REPLACED, Effect, dropped
 from trace_reader.analysis.replay.places import nodes_of
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import shapes_of
+from trace_reader.findings.fusable import calls_that_ran_eager
 from trace_reader.findings.registry import LEAST_SHARE, Seen, finding, listed, of_the_steps
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import EVALUATE, Trace
@@ -69,6 +70,17 @@ def _may_be_silu(trace: Trace, rows: np.ndarray) -> bool:
     return not product or product == 2 * sigmoid
 
 
+def fused_in_compiled_code(trace: Trace) -> Rows:
+    """Return the ops of written-out runs, and the nodes of their backward pass, that one op or compiled code does without."""
+    return _fused(trace, list(_runs(trace)))
+
+
+def _fused(trace: Trace, runs: list[Run]) -> Rows:
+    rest = np.concatenate([np.empty(0, np.int64), *(run.rows[1:] for run in runs)])
+    gone = np.append(rest, nodes_of(trace, Rows(trace.slices, once(rest))))
+    return Rows(trace.slices, outermost(trace.slices, once(gone)))
+
+
 @finding(
     "written-out",
     "a dozen elementwise ops where one op would do",
@@ -82,9 +94,7 @@ def _written_out(trace: Trace, facts: Facts) -> Seen | None:
     runs = list(_runs(trace)) if path is not None and facts.steps else []
     if path is None or not runs:
         return None
-    rest = np.concatenate([run.rows[1:] for run in runs])
-    gone = np.append(rest, nodes_of(trace, Rows(trace.slices, once(rest))))
-    spans = Rows(trace.slices, outermost(trace.slices, once(gone)))
+    spans = _fused(trace, runs)
     share = path.explained_us(spans) / path.window_us
     if max(share, of_the_steps(trace, spans)) < LEAST_SHARE:
         return None
@@ -92,7 +102,8 @@ def _written_out(trace: Trace, facts: Facts) -> Seen | None:
     told = listed(f"{sum(run.what == what for run in runs) / steps:.0f} x {what}" for what, _ in kinds)
     seen = f"per step: {told}, of {sum(len(run.rows) for run in runs) / steps:.0f} ops"
     ops = " and ".join(dict.fromkeys(op for _, op in kinds))
-    next = f"If that is what they compute, use {ops}; torch.compile fuses them in any case."
+    compiled = "" if len(calls_that_ran_eager(trace)) else "; torch.compile fuses them in any case"
+    next = f"If that is what they compute, use {ops}{compiled}."
     return Seen(seen, spans, next, share, Effect(dropped(spans), kind=REPLACED))
 
 

@@ -100,16 +100,16 @@ class Item(msgspec.Struct, frozen=True):
 
 
 class Best(msgspec.Struct, frozen=True):
-    """The change that a report names first: `what` it is, `of` what, what it `saves` of a step, and what to do."""
+    """The change that a report names first: `what` it is, `of` what, its `worth` ("saves 4% to 15% of a step"), what to do."""
 
     what: str
     of: str
-    saves: str
+    worth: str
     advice: str
 
     @property
     def line(self) -> str:
-        return f"{self.what} ({self.of}, saves {self.saves} of a step): {self.advice}"
+        return f"{self.what} ({self.of}, {self.worth}): {self.advice}"
 
 
 class TablePart(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from trace_reader.names.devices import peak
 from trace_reader.report.document import Best, Column, Document, Style, Table
 from trace_reader.report.lights import waits_of
 from trace_reader.report.trace_report import (
+    OF_A_STEP,
     OF_NO_CHANGE,
     advice,
     called_first,
@@ -309,9 +310,11 @@ def best_of_job(job: JobFacts) -> Best | None:
     if late is not None and gain is not None and gain.low + gain.high >= MENDED_AS_MUCH * (first.gain.low + first.gain.high):
         (trace,) = (rank.trace for rank in job.ranks if rank.rank == late.rank)
         mend = f"Fix what delays this rank, or give it less work; its own report: {trace}"
-        return Best(called_first(gain, gains), f"to what delays rank {late.rank}", saved(gain), mend)
+        return Best(called_first(gain, gains), f"to what delays rank {late.rank}", OF_A_STEP.format(saved(gain)), mend)
     ranks = "all ranks" if len(first.ranks) == len(job.ranks) else _ranks(first.ranks)
-    return Best(called_first(first.gain, gains), f"{first.slug} of {ranks}", gain_words(first), advice(first.next))
+    return Best(
+        called_first(first.gain, gains), f"{first.slug} of {ranks}", OF_A_STEP.format(gain_words(first)), advice(first.next)
+    )
 
 
 def _time(what: str, if_matched: bool = False) -> Callable[[RankFacts, JobView], str]:

@@ -12,7 +12,7 @@ from trace_reader.analysis.trace.dispatch_tree import Node
 from trace_reader.analysis.trace.facts import Facts, Finding
 from trace_reader.analysis.trace.recompiles import Recompiled
 from trace_reader.analysis.trace.utilization import utilization
-from trace_reader.findings import NAMING, PATTERNS, about_middle
+from trace_reader.findings import GENERIC, NAMING, PATTERNS, about_middle
 from trace_reader.findings.verdict import (
     CPU_WORDS,
     cpu_lines,
@@ -39,6 +39,7 @@ SAYS_ENOUGH = 0.5  # a share of the path with which a bound of nearly all says s
 SMALLEST_SHARE = 0.0005  # that is not 0
 TO_LOOK_INTO, WORTH_A_LOOK = frozenset(["python-between-ops"]), 0.2  # what says where to look is no change; a share of the path
 OF_NO_CHANGE = frozenset(VERDICTS.values()) - NAMING
+TO_TRY, OF_A_STEP = "first change to try", "saves {} of a step"
 MOST_FINDINGS = 4  # of a brief report
 FAR_STEP = 3.0  # times the median of the steps
 LEAST_STEPS = 3  # annotations, that could be steps
@@ -200,13 +201,24 @@ def best_change(facts: Facts) -> str:
 
 
 def best_of(facts: Facts) -> Best | None:
-    """Return, of the changes that the findings name, the one that is told first; None where none is known to save something."""
-    named = [finding for finding in facts.findings if finding.slug != facts.verdict or finding.slug in NAMING]
-    named = [finding for finding in named if is_first_worthy(finding)]
+    """Return, of the changes that the findings name, the one that is told first: one that is known to save something; before
+    generic advice, one that cannot be played and stands before it. None where there is none.
+    """
+    findings = [finding for finding in facts.findings if finding.slug != facts.verdict or finding.slug in NAMING]
+    named = [finding for finding in findings if is_first_worthy(finding)]
+    if findings and _explains_much(findings[0]) and (not named or named[0].slug in GENERIC):
+        share = f"takes {about(findings[0].share or 0.0)} of {denominator(facts)}"
+        return Best(TO_TRY, findings[0].slug, share, advice(findings[0].next))
     if not named:
         return None
     first = called_first(named[0].gain, [finding.gain for finding in named])
-    return Best(first, named[0].slug, gain_words(named[0]), advice(named[0].next))
+    return Best(first, named[0].slug, OF_A_STEP.format(gain_words(named[0])), advice(named[0].next))
+
+
+def _explains_much(finding: Finding) -> bool:
+    """Return whether a finding names a change that cannot be played, of what takes much of the critical path."""
+    is_change = not PATTERNS[finding.slug].trivia and finding.slug not in GENERIC | OF_NO_CHANGE
+    return is_change and finding.gain is None and (finding.share or 0.0) >= WORTH_A_LOOK
 
 
 def is_first_worthy(finding: "Finding | JobFinding") -> bool:
@@ -218,7 +230,7 @@ def is_first_worthy(finding: "Finding | JobFinding") -> bool:
 def called_first(gain: Gain | None, gains: Iterable[Gain | None]) -> str:
     """Return what the change that is told first is called: the best, unless another one may save clearly more of a step."""
     own, *others = (about_middle(one) if one else 0.0 for one in (gain, *gains))
-    return "first change to try" if own < max(others, default=0.0) else "best change"
+    return TO_TRY if own < max(others, default=0.0) else "best change"
 
 
 def advice(next: str) -> str:

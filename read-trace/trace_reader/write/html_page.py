@@ -214,7 +214,7 @@ def _verdict(parts: Sequence[Part], light: int | None, bars: Sequence[StepBar], 
         [
             f'<h2 class="verdict">{_text(first)}{show}</h2>',
             *_step(bars),
-            *(f'<p class="best">{_text(one.what.capitalize())}, saves <b>{_text(one.saves)}</b> of a step: '
+            *(f'<p class="best">{_text(one.what.capitalize())}, <b>{_text(one.worth)}</b>: '
               f'{_text(one.advice)} <code>{_text(one.of)}</code></p>' for one in (best,) if one),
             *places,
             *(f'<p class="head">{_text(line)}</p>' for line in more if best is None or line != best.line),
