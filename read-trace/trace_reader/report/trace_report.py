@@ -206,7 +206,8 @@ def best_of(facts: Facts) -> Best | None:
     """
     findings = [finding for finding in facts.findings if finding.slug != facts.verdict or finding.slug in NAMING]
     named = [finding for finding in findings if is_first_worthy(finding)]
-    if findings and _explains_much(findings[0]) and (not named or named[0].slug in GENERIC):
+    is_played = any(finding.gain for finding in facts.findings)
+    if findings and is_played and _explains_much(findings[0]) and (not named or named[0].slug in GENERIC):
         share = f"takes {about(findings[0].share or 0.0)} of {denominator(facts)}"
         return Best(TO_TRY, findings[0].slug, share, advice(findings[0].next))
     if not named:
