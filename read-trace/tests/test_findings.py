@@ -4043,6 +4043,32 @@ def test_what_an_optimizer_does_of_the_weights_of_a_loop_goes_with_it(tmp_path):
     assert once.seen.startswith("in a row (forward and backward), per step: ")
 
 
+@pytest.mark.parametrize(
+    ("last", "added_in", "told"),
+    [
+        ([1, 4], None, True),  # four networks of four features, whose results have one
+        ([1, 4], "Addmm", False),  # what the first layer makes has two uses: the next round may take it
+        ([1, 4], "torch::autograd::AccumulateGrad", True),  # to the gradient of the step before
+        ([4, 4], None, False),  # four layers, one after the other
+    ],
+)
+def test_what_the_backward_pass_adds_nothing_to_has_one_use(tmp_path, last, added_in, told):
+    evaluate = "autograd::engine::evaluate_function: "
+    made, nodes = list[dict](), list[dict]()
+    for n in range(4):
+        for k, (name, dims) in enumerate((("linear", [[2, 4], [4, 4]]), ("relu", [[2, 4]]), ("linear", [[2, 4], last]))):
+            one = shaped(f"aten::{name}", 80 * n + 25 * k + 1, 20, *dims)
+            made += [{**one, "args": {**one["args"], "Sequence number": 3 * n + k + 1, "Fwd thread id": 0}}]
+        for k, name in enumerate(("Addmm", "Relu", "Addmm", "torch::autograd::AccumulateGrad")):
+            at, own = 340 + 120 * n + 30 * k, {"Sequence number": 3 * (3 - n) + 3 - k, "Fwd thread id": 1}
+            weight = name.startswith("torch")
+            nodes += [op(f"{evaluate}{name}{'' if weight else 'Backward0'}", at, 25, **({} if weight else own))]
+            nodes += [op("aten::add_", at + 5, 10)] * (name == added_in)
+    seen = found(tmp_path, [step(0, 0, 1000), *made, *on(2, *nodes)])
+    words = "in a row (forward and backward), per step: 4 x (2 x aten::linear, aten::relu), 4 x ("
+    assert seen.get("loop-of-small-products", "")[: len(words)] == words * told
+
+
 def test_a_backward_pass_of_other_ops_is_none_of_a_loops(tmp_path):
     """It goes round as often as the heads do, and was made by what ran before them."""
     heads = [shaped(name, 205 + 20 * n, 18, *dims) for n, (name, dims) in enumerate(

@@ -16,6 +16,7 @@ from trace_reader.analysis.trace.op_cost import inputs_of, shapes_of, shapes_of_
 from trace_reader.findings.optimizer import ACCUMULATES
 from trace_reader.findings.registry import LEAST_SHARE, Seen, finding, lies_inside, listed, of_the_steps
 from trace_reader.findings.verdict import denominator
+from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import EVALUATE, Trace
 from trace_reader.model.rows import Rows, among, once
 from trace_reader.model.slices import Footprint
@@ -44,6 +45,7 @@ HEADS_LAYERS = 2  # that take what comes from outside: queries and keys at least
 CONVOLUTIONS = frozenset(["aten::conv1d", "aten::conv2d"])
 ACTIVATIONS = frozenset(f"aten::{name}" for name in ("relu", "relu_", "gelu", "elu", "silu", "tanh", "sigmoid"))
 WRITES = frozenset(["aten::copy_", "aten::index_put_", "aten::index_copy_", "aten::scatter_"])
+ADDS = frozenset(["aten::add", "aten::add_"])
 OF_ELEMENTS = frozenset(["aten::matmul", "aten::mm", "aten::bmm"])
 # A polynomial of a matrix, as of an optimizer that makes its updates orthogonal: no activation, no norm of a layer.
 ARITHMETIC, LEAST_ARITHMETIC = frozenset(["aten::add", "aten::sub", "aten::mul", "aten::div", "aten::rsub"]), 2
@@ -102,7 +104,7 @@ def _loop_over_tensors(trace: Trace, facts: Facts) -> Seen | None:
 )
 def _loop_of_small_products(trace: Trace, facts: Facts) -> Seen | None:
     every = [one for one in loops(trace) if one.has_shapes and one.rounds >= LEAST_OF_MODELS and _gains_at_once(trace, one)]
-    asked = (one if _are_heads(trace, one) else unchained(trace, one) for one in every if OF_MODELS.intersection(one.ops))
+    asked = (_members(trace, one, every) for one in every if OF_MODELS.intersection(one.ops))
     forward = [one for one in asked if one is not None and one.rounds >= LEAST_OF_MODELS]
     backward = [one for one in every if _is_backward_of(trace, one, forward)]
     has_own_weights = any(ACCUMULATES in op for one in backward for op in one.ops)  # what they share is added to once
@@ -110,6 +112,25 @@ def _loop_of_small_products(trace: Trace, facts: Facts) -> Seen | None:
     found = [*forward, *backward, *updates]
     with_ = ("", " (forward and backward)", " (forward, backward and optimizer)")[bool(backward) + bool(updates)]
     return _loop(trace, facts, found, with_, Effect(at_once(trace, found), kind=ONCE))
+
+
+def _members(trace: Trace, loop: Candidate, every: list[Candidate]) -> Candidate | None:
+    """Return a loop with those of its runs whose rounds do not need each other's results; None where none is known."""
+    if _are_heads(trace, loop):
+        return loop
+    backward = [one for one in every if one.rounds == loop.rounds and _is_backward_of(trace, one, [loop])]
+    return unchained(trace, loop, each_taken_once=bool(backward) and not any(_adds_gradients(trace, one) for one in backward))
+
+
+def _adds_gradients(trace: Trace, backward: Candidate) -> bool:
+    """Return whether the backward pass adds up gradients in these rounds, as it does for what was used twice; what a weight's
+    gradient is added to from step to step does not count.
+    """
+    nodes = backward.spans.where(backward.spans.is_named(lambda name: name.startswith(EVALUATE) and ACCUMULATES not in name))
+    adds = trace.ops.where(trace.ops.is_named(ADDS.__contains__))
+    is_ours = np.zeros(len(trace.slices.start_ns), bool)
+    is_ours[nodes.at] = True
+    return bool((innermost(trace.slices, trace.parent, adds.at, is_ours) >= 0).any()) or not ADDS.isdisjoint(backward.ops)
 
 
 def _are_heads(trace: Trace, loop: Candidate) -> bool:

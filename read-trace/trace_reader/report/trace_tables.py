@@ -655,7 +655,7 @@ FIRST_OP_SHAPES = msgspec.structs.replace(OP_SHAPES, short_rows=6, shown=_are_fi
 def saved(gain: Gain) -> str:
     """Return the share of a step that is saved, in words."""
     low, high = f"{gain.low:.0%}", f"{gain.high:.0%}"
-    if gain.low < MIN_GAIN:
+    if gain.low < MIN_GAIN <= gain.high:
         return f"up to {high}"
     return high if low == high else f"{low} to {high}"
 
@@ -688,9 +688,9 @@ def place_name(place: Place, longest: int = LONGEST_CELL) -> str:
     """Return what a place is called: its name; of a loop how many rounds it has, and their ops."""
     if place.kind != LOOP:
         return middle(place.name, longest)
-    name = f"{place.rounds} x ({place.name})"
-    if len(name) > longest and len(place.ops) > 1:  # whole names, as `show` takes them
-        name = f"{place.rounds} x ({place.ops[0]} and {len(place.ops) - 1} more)"
+    name, kinds = f"{place.rounds} x ({place.name})", len(set(place.ops))
+    if len(name) > longest and kinds > 1:  # whole names, as `show` takes them
+        name = f"{place.rounds} x ({place.name.split(', ')[0]} and {kinds - 1} more)"
     return middle(name, longest)
 
 

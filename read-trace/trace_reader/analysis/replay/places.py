@@ -43,14 +43,16 @@ MODULE_PREFIX = "nn.Module: "
 
 
 class Candidate(msgspec.Struct, frozen=True, eq=False):
-    """A place before the replay is asked: its spans (outermost ones, in order of their starts). Of a loop: those of all rounds
-    but the first of each run, how many `rounds` a step has, and `runs`, one after another without a break: of each the rows of
-    its ops, rounds x ops; `has_shapes`: whether each round has the same ones (of loops without, only ops are alike).
+    """A place before the replay is asked: its spans (outermost ones, in order of their starts). Of a loop: the `whole` of its
+    runs with the time between their ops, the same but for the first round of each (`repeats`), how many `rounds` a step has, and
+    `runs`, one after another without a break: of each the rows of its ops, rounds x ops; `has_shapes`: whether each round has the
+    same ones (of loops without, only ops are alike).
     """
 
     kind: str
     name: str
     spans: Rows
+    whole: Rows | None = None
     repeats: Rows | None = None
     rounds: int = 0
     ops: tuple[str, ...] = ()
@@ -82,7 +84,7 @@ def places(run: RunWithoutProfiler, plain: PlainRun, stacks: Trace | None = None
     factors = _floors(trace) if with_floors else _no_floors(trace)
     of = RECORDED if plain.how == UNKNOWN else PLAIN
     asked = asked[:MOST_ASKED]
-    ask = [partial(_gain, run, times, dropped(one.spans), of) for one, _, _ in asked]
+    ask = [partial(_gain, run, times, dropped(one.spans if one.whole is None else one.whole), of) for one, _, _ in asked]
     gains = list(zip(run_in_processes(ask, processes_for(len(trace.slices))), asked, strict=True))
     gains = sorted([one for one in gains if one[0].high >= LEAST_GAIN], key=lambda one: (-one[0].high, one[1][0].name))
     told = []
@@ -90,8 +92,8 @@ def places(run: RunWithoutProfiler, plain: PlainRun, stacks: Trace | None = None
         is_told = number < MOST_TOLD  # of the others no other change is asked
         rows = trace.launched_in(candidate.spans)
         left = _at_the_floor(factors, rows) if is_told and len(rows) else None
-        floor = None if left is None else _gain(run, times[:1], scaled(rows, left), of)
-        once_gain = _gain(run, times[:1], dropped(candidate.repeats), of) if candidate.repeats is not None and is_told else None
+        floor = None if left is None else _gain(run, times, scaled(rows, left), of)
+        once_gain = _gain(run, times, dropped(candidate.repeats), of) if candidate.repeats is not None and is_told else None
         place = Place(
             candidate.kind, candidate.name, candidate.rounds or len(candidate.spans) / len(trace.steps), _shapes(candidate.spans),
             cpu_us, gpu_us, gone, floor, once_gain, candidate.rounds, candidate.ops,
@@ -262,8 +264,8 @@ def loop_of(trace: Trace, names: tuple[str, ...], runs: Sequence[np.ndarray], ha
     """Return a loop of these ops, with these runs."""
     every = np.sort(np.concatenate([rows.ravel() for rows in runs]))
     rounds = round(sum(map(len, runs)) / len(trace.steps))
-    spans = Rows(trace.slices, every)
-    return Candidate(LOOP, _loop_name(names, spans), spans, _repeats(trace, runs), rounds, names, tuple(runs), has_shapes)
+    spans, (whole, repeats) = Rows(trace.slices, every), (_from_round(trace, runs, number) for number in (0, 1))
+    return Candidate(LOOP, _loop_name(names, spans), spans, whole, repeats, rounds, names, tuple(runs), has_shapes)
 
 
 def by_shapes(trace: Trace) -> np.ndarray:
@@ -273,11 +275,11 @@ def by_shapes(trace: Trace) -> np.ndarray:
     return np.array([*(first.setdefault(key, n) for n, key in enumerate(keys)), -1], np.int64)
 
 
-def _repeats(trace: Trace, runs: Sequence[np.ndarray]) -> Rows:
-    """Return where the rounds of each run but the first are, with the time between their ops: a row of its second round's first
-    op, with the end of its last.
+def _from_round(trace: Trace, runs: Sequence[np.ndarray], number: int) -> Rows:
+    """Return where the rounds of each run are from this one on (0: all), with the time between their ops: a row of that round's
+    first op, with the end of the last one's last.
     """
-    first, last = (np.array([rows[place] for rows in runs]) for place in ((1, 0), (-1, -1)))
+    first, last = (np.array([rows[place] for rows in runs]) for place in ((number, 0), (-1, -1)))
     order = np.argsort(first)
     return Rows(trace.slices, first[order], end_ns=trace.slices.end_ns[last[order]])
 

@@ -43,9 +43,9 @@ KEPT: Shape = (-1,)  # the shape of what no op of a round takes
 _REDUCTIONS = frozenset(f"aten::{name}" for name in ("mean", "sum", "amax", "amin", "argmax", "argmin", "norm", "var", "std"))
 
 
-def unchained(trace: Trace, loop: Candidate) -> Candidate | None:
+def unchained(trace: Trace, loop: Candidate, each_taken_once: bool = False) -> Candidate | None:
     """Return a loop with those of its runs in which no round takes what the one before made; None where there are none, or shapes
-    do not tell.
+    do not tell. `each_taken_once`: whether it is known that no result has two uses.
 
     A round takes nothing of the one before if it can be cut at an op so that, from there on, none of what comes from outside
     has a shape that it makes. What is made is taken by one op (of residuals by two: such a round may chain), first of all by the
@@ -53,12 +53,13 @@ def unchained(trace: Trace, loop: Candidate) -> Candidate | None:
     """
     asked = dict[tuple[int, ...], bool]()  # by what the ops of a round have as shapes
     for rows in loop.runs:
-        asked.setdefault(tuple(trace.slices.detail[rows[0]].tolist()), _may_chain(trace, rows[0].tolist()))
+        key = tuple(trace.slices.detail[rows[0]].tolist())
+        asked.setdefault(key, _may_chain(trace, rows[0].tolist(), each_taken_once))
     runs = [rows for rows in loop.runs if not asked[tuple(trace.slices.detail[rows[0]].tolist())]]
     return loop_of(trace, loop.ops, runs) if runs else None
 
 
-def _may_chain(trace: Trace, of_round: list[int]) -> bool:
+def _may_chain(trace: Trace, of_round: list[int], each_taken_once: bool) -> bool:
     ops = [(trace.slices.names[trace.slices.name[row]], shapes_of(trace.slices, row)) for row in of_round]
     if not all(shapes for _, shapes in ops):
         return True
@@ -69,7 +70,8 @@ def _may_chain(trace: Trace, of_round: list[int]) -> bool:
     outside = {math.prod(shape) for shapes in taken for shape in shapes if shape not in made}
     made = [KEPT if shape is None and name in _RESHAPES and own and math.prod(own[0]) not in outside else shape
             for shape, (name, _), own in zip(made, ops, taken, strict=True)]  # fmt: skip
-    return any(shape is None for shape in made) or not any(_is_cut(place, several, taken, made) for place in range(len(ops)))
+    places = range(len(ops))
+    return any(shape is None for shape in made) or not any(_is_cut(at, several, taken, made, each_taken_once) for at in places)
 
 
 def _taken(name: str, shapes: list[Shape]) -> list[Shape]:
@@ -133,9 +135,10 @@ def _may_make(name: str, shapes: list[Shape], shape: Shape) -> bool:
     return name in VIEW_OPS and math.prod(shape) == whole
 
 
-def _is_cut(place: int, several: list[bool], taken: list[list[Shape]], made: list[Shape | None]) -> bool:
-    """Return whether a round, begun at this op, takes from outside, and nothing of a shape that it makes. `several`: of which
-    ops the result is several tensors, which may be taken one by one.
+def _is_cut(place: int, several: list[bool], taken: list[list[Shape]], made: list[Shape | None], each_taken_once: bool) -> bool:
+    """Return whether a round, begun at this op, takes from outside, and nothing of a shape that it makes; if `each_taken_once`,
+    that it makes and takes at once itself, it cannot take twice. `several`: of which ops the result is several tensors, which
+    may be taken one by one.
     """
     order = [*range(place, len(taken)), *range(place)]
     live, outside, kept, older = Counter[Shape | None](), set[Shape | None](), set[Shape | None](), set[Shape | None]()
@@ -155,4 +158,6 @@ def _is_cut(place: int, several: list[bool], taken: list[list[Shape]], made: lis
         else:
             live[made[at]] += 1
         of_the_last = None if several[at] else made[at]
+    if each_taken_once and not older and not kept:
+        return bool(outside) and not any(live[shape] for shape in outside)
     return bool(outside) and not outside.intersection(made) and not any(live[shape] for shape in older)
