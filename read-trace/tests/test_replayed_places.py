@@ -45,12 +45,12 @@ def test_of_places_in_one_another_that_save_the_same_the_innermost_is_told(tmp_p
 
 
 def test_a_loop_is_a_place_with_what_one_round_leaves(tmp_path):
-    """Ten rounds of 90, 80 of it in ops: without it 800 are gone, with one round 805: the others, end to end."""
+    """Ten rounds of 90, 80 of it in ops: from end to end they take 895, all but the first 805."""
     ops = [(name, 10 + 90 * n + at, 40) for n in range(10) for name, at in (("aten::mul", 0), ("aten::add", 45))]
     found = told(tmp_path, *run_of(*ops))
     loop = found["aten::add, aten::mul"]
     assert (loop.kind, loop.rounds, loop.ops) == ("loop", 10, ("aten::add", "aten::mul"))
-    assert (round(loop.gone.high, 3), round(loop.once.high, 3)) == (0.8, 0.805)
+    assert (round(loop.gone.high, 3), round(loop.once.high, 3)) == (0.895, 0.805)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_place_on_the_gpu_at_its_floor(tmp_path):
     copy = found["aten::copy_"]
     assert (copy.shapes, copy.gpu_us) == ("2 of 1000x1000 fp32", 1000)
     assert copy.floor is not None
-    assert (copy.gone.high, copy.floor.high) == (pytest.approx(0.96, abs=0.01), pytest.approx(0.9, abs=0.01))
+    assert (copy.gone.high, copy.floor.high) == (pytest.approx(0.978, abs=0.01), pytest.approx(0.9, abs=0.01))
 
 
 SQUARE = {"Input Dims": [[1024, 1024]] * 2, "Input type": ["c10::BFloat16"] * 2, "Input Strides": [[1024, 1]] * 2}
