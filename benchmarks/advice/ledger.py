@@ -1,7 +1,8 @@
-"""What the reader says of each pair's recordings, beside what the change brought: docs/advice.md.
+"""What the reader says of each pair's recordings, beside what the change brought: docs/advice.md, and each pair that was not seen
+in docs/advice_unseen.md.
 
 uv run benchmarks/advice/ledger.py FOLDER NAME    read what record.py wrote, and keep it as benchmarks/advice/NAME.json
-uv run benchmarks/advice/ledger.py                write docs/advice.md from what is kept
+uv run benchmarks/advice/ledger.py                write both from what is kept
 """
 
 import argparse
@@ -18,8 +19,11 @@ from advice.score import FIRST, PROMISE, SOME, TOLERANCE, distance, interval_sco
 from trace_reader import Facts, read, write_all
 
 HERE = Path(__file__).resolve().parent
-DOCUMENT = HERE.parents[1] / "docs" / "advice.md"
+DOCS = HERE.parents[1] / "docs"
 KEPT = 5  # findings of a recording
+LATEST = 5  # sets
+COLUMNS = "| {} | save something | named by the first two | gain inside | interval score | too much promised | plain step held |"
+LINE = "|---|---|---|---|---|---|---|"
 NOTHING = SOME  # of a step: a change that brought no more brought nothing
 NOT_ADVISED = ("loader_workers",)  # without a GPU: there a loader's workers take cores from the model, and the finding says so
 # Why the reader is wrong, where it is.
@@ -489,11 +493,13 @@ def document(kept: dict[str, dict[str, Any]]) -> str:
     cpu = [Entry(name, values) for name, values in kept["cpu"].items()]
     lines = [
         TITLE,
+        *_together(kept),
+        "",
+        'Set by set (a number with "before" is that of an earlier version of the reader, on the same files):',
+        "",
         *_judged(kept),
         "",
         SCORED,
-        *_unseen(kept),
-        "",
         "## The ledger",
         "",
         *_reached(gpu),
@@ -522,6 +528,11 @@ def document(kept: dict[str, dict[str, Any]]) -> str:
         TRIED,
     ]
     return "\n".join(lines) + "\n"
+
+
+def unseen_document(kept: dict[str, dict[str, Any]]) -> str:
+    """Return the whole of docs/advice_unseen.md."""
+    return "\n".join([UNSEEN, *_unseen(kept)]).replace("\n\n\n", "\n\n") + "\n"
 
 
 # Measured by hand, once: no rule had seen these programs, and what was found wrong has been mended since.
@@ -570,10 +581,10 @@ first: which of the changes in the tables below save nothing?
 The reader finds such changes by rules. If rules were written with some pairs in view, their score on these pairs says little
 about other programs. So we also measured pairs that were written without sight of any rule. These are marked "not seen". They
 were recorded once and scored once (2026-11-26 to 28). They were recorded with torch 2.11; on a CPU, the eighth set and the
-later ones with torch 2.15. A number with "before" is that of an earlier version of the reader, on the same files:
+later ones with torch 2.15:
 """
 
-SCORED = """The columns of this table:
+SCORED = """The columns of these tables:
 
 - "save something": the change saves more than 3%, and the writer of the pair did not mark it as one that brings nothing. Some
   of the pairs that are marked in this way were measured above 3%, most of them because of noise.
@@ -586,6 +597,24 @@ SCORED = """The columns of this table:
 - "plain step held": the estimate of the plain step (a step without the profiler) contains the measured time.
 
 `uv run benchmarks/advice/score.py FOLDER` prints the same for your own pairs; its `--help` says what the folder holds.
+
+Each set was written and scored after the rules had been corrected with the earlier sets in view. So a score of today's rules on
+those earlier sets says nothing. [Every pair that was not seen](advice_unseen.md) has what was told, why it was wrong where it
+was, and how each set came about.
+
+The predictions and steps were made like this:
+
+- The ranges of the predicted gains were fitted to all sets before the seventh; from the seventeenth set on, to all before it
+  (`uv run read-trace/benchmarks/bands.py`).
+- Since the third set, the estimated interval of a plain step is twice as wide on hosts without prices of their own (a price is
+  what the profiler costs per op or call). The fourth set's plain steps have these intervals.
+- From the fourth set on, one repetition counts as a step where a recording has no step marks.
+"""
+
+UNSEEN = """# Every change that no rule had seen
+
+These are the pairs of the sets marked "not seen" in [the page on the advice](advice.md), which says what the columns mean. What
+the reader told wrong stays here, with why, as far as we know.
 
 Each set was written and scored after the rules had been corrected with the earlier sets in view. So a score of today's rules on
 those earlier sets says nothing. The third set was to have faults other than those of the first two. The fourth to twenty-first
@@ -671,14 +700,6 @@ A model that knew none of the programs of the nineteenth set read the first scre
 to change first. In eight it chose the change that was made; in seven of these its own guess of the gain held what was measured,
 give or take 3%. In the other two (a call of torch.cuda.empty_cache(), and padding) it named that change second.
 
-The predictions and steps were made like this:
-
-- The ranges of the predicted gains were fitted to all sets before the seventh; from the seventeenth set on, to all before it
-  (`uv run read-trace/benchmarks/bands.py`).
-- Since the third set, the estimated interval of a plain step is twice as wide on hosts without prices of their own (a price is
-  what the profiler costs per op or call). The fourth set's plain steps have these intervals.
-- From the fourth set on, one repetition counts as a step where a recording has no step marks.
-
 Among the misses of the sixth set are four pairs for which the reader reported the launches of the whole step, which a CUDA
 graph would remove. In three of these four, it named the loop or the optimizer, too, but further down. Since then, the reader
 names it first. For three other pairs, it named the change, but in words that the pair's pattern does not match
@@ -718,12 +739,29 @@ The numbers below are from the reader of 2026-11-24. Keep in mind:
 """
 
 
+def _together(kept: dict[str, Any]) -> list[str]:
+    """Return how far the advice holds on all sets that were not seen, and on the latest of them."""
+    lines = [COLUMNS.format("not seen"), LINE]
+    for where, end in (("on an H200", "_gpu"), ("on two cores", "_cpu")):
+        every = [kept[key] for key in SETS if key.startswith("unseen") and key.endswith(end) and key in kept]
+        for words, sets in ((f"all {len(every)} sets {where}", every), (f"the latest {LATEST} of these", every[-LATEST:])):
+            found = scores({(n, name): one for n, rows in enumerate(sets) for name, one in rows.items()})
+            some = found["some"]
+            cells = [
+                f"{some} of {found['pairs']}",
+                f"{found['named']} ({found['named'] / some:.0%})",
+                f"{found['inside']} ({found['inside'] / some:.0%})",
+                f"{found['score']:.2f}",
+                f"{found['promised']} of {found['nulls']}",
+                f"{found['plain_inside']} of {found['plain_told']} ({found['plain_inside'] / found['plain_told']:.0%})",
+            ]
+            lines.append(f"| {words} | {' | '.join(cells)} |")
+    return lines
+
+
 def _judged(kept: dict[str, Any]) -> list[str]:
     """Return how far the advice holds on each set, beside the reader of before."""
-    lines = [
-        "| set | save something | named by the first two | gain inside | interval score | too much promised | plain step held |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    lines = [COLUMNS.format("set"), LINE]
     for key, (name, before) in SETS.items():
         if key not in kept:
             continue
@@ -746,7 +784,8 @@ def _unseen(kept: dict[str, Any]) -> list[str]:
     for key, (name, _) in SETS.items():
         if key not in kept or "unseen" not in key:
             continue
-        lines += ["", f"### {name[0].upper()}{name[1:]}".replace("**", ""), ""]
+        title = name.removeprefix("**not seen**, ")
+        lines += ["", f"## {title[0].upper()}{title[1:]}", ""]
         lines += ["| change | saved | told | score | named by (place) |", "|---|---|---|---|---|"]
         for pair, one in sorted(kept[key].items(), key=lambda item: -item[1]["saved"]):
             told = f"{one['told'][0]:.2f} to {one['told'][1]:.2f}" if one["told"] else "-"
@@ -883,7 +922,8 @@ def main() -> int:
         if args.name is None:
             parser.error("give what is read of FOLDER a NAME: h200 or cpu")
         keep(args.folder, args.name)
-    write_all({DOCUMENT: document(read_kept()).encode()})
+    kept = read_kept()
+    write_all({DOCS / "advice.md": document(kept).encode(), DOCS / "advice_unseen.md": unseen_document(kept).encode()})
     return 0
 
 
