@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from advice import record
-from advice.ledger import DOCUMENT, HERE, NOTES, Entry, _wrong, document, keep, read_kept
+from advice.ledger import DOCS, HERE, NOTES, Entry, _wrong, document, keep, read_kept, unseen_document
 from advice.pairs import PAIRS
 from trace_reader.analysis.replay.edits import AS_PLAYED, BANDS, GONE, UNSURE
 from trace_reader.analysis.replay.what_if import odds, share_at
@@ -22,8 +22,20 @@ def entry(before_us=100, after_us=70, findings=(("sync-in-step", 0.2, 0.35),), v
     return Entry("item_small", {"plain_us": {"before": [before_us], "after": [after_us]}, "before": when, "after": when})
 
 
-def test_the_page_is_what_is_kept():
-    assert DOCUMENT.read_text() == document(read_kept())
+def test_the_pages_are_what_is_kept():
+    assert (DOCS / "advice.md").read_text() == document(read_kept())
+    assert (DOCS / "advice_unseen.md").read_text() == unseen_document(read_kept())
+
+
+def test_all_sets_together_are_the_sum_of_the_sets():
+    rows = [line.split(" | ") for line in document(read_kept()).splitlines() if line.startswith("| **not seen**")]
+    rows = [row for row in rows if "jobs" not in row[0]]
+    on_gpu = [row for row in rows if "H200" in row[0]]
+    (told,) = [
+        line.split(" | ") for line in document(read_kept()).splitlines() if line.startswith(f"| all {len(on_gpu)} sets on an")
+    ]
+    for column in (1, 2, 3):
+        assert int(told[column].split()[0]) == sum(int(row[column].split()[0]) for row in on_gpu)
 
 
 def test_at_least_24_pairs_were_measured_on_the_gpu_and_eight_on_a_cpu_and_a_fifth_bring_nothing():
