@@ -167,10 +167,18 @@ SETS = {  # what score.py kept, and what the reader of before this round (2026-1
     "unseen20_cpu": ("**not seen**, the twentieth set's 11 pairs on two cores (x86-64, AMD EPYC)", (4, 2, 0.92, 0, 4)),
     "unseen21_gpu": ("**not seen**, a twenty-first set, 16 pairs on an H200", (8, 4, 0.97, 0, 4)),
     "unseen21_cpu": ("**not seen**, the twenty-first set's 11 pairs on two cores (x86-64, AMD EPYC)", (3, 2, 0.91, 0, 4)),
+    "unseen22_gpu": ("**not seen**, a twenty-second set, 16 pairs on an H200", (1, 0, 0.99, 0, 13)),
+    "unseen22_cpu": ("**not seen**, the twenty-second set's 16 pairs on two cores (x86-64, AMD EPYC)", (1, 1, 0.98, 0, 9)),
     "unseen_jobs": ("**not seen**, 23 jobs of two ranks on two H200", (6, 4, 0.75, 0, 18)),
 }
 # Why what is told of a pair that no rule had seen is wrong, or nothing is.
 WHY = {
+    "laundry_loads_sorted": "no rule knew one optimizer for each parameter; one does since, 0.16 to 0.48",
+    "trail_junctions_rated": "no rule knew gathers that are joined before a layer; one does since, 0.41 to 0.75",
+    "fog_banks_lifted": "no rule knew a blur whose filter is a column times a row; one does since, 0.25 to 0.60",
+    "pottery_glazes_photographed": "the function that colours the photos was told first (0.40 to 0.75), without the crop behind it",
+    "radio_jingles_synthesised": "the recording is of a slower run than the one that was timed, in which the weights took less",
+    "recipe_steps_tagged": "a little less was saved than the reads take",
     "tremor_heard_in_voices": "the lists that the loader makes tensors of were told by the gaps between the ops; they are an own "
     "finding since, 0.27 to 0.60",
     "shoes_that_look_like_these": "vectors that are normalized anew are told since, 0.52 to 0.80",
@@ -617,8 +625,8 @@ These are the pairs of the sets marked "not seen" in [the page on the advice](ad
 the reader told wrong stays here, with why, as far as we know.
 
 Each set was written and scored after the rules had been corrected with the earlier sets in view. So a score of today's rules on
-those earlier sets says nothing. The third set was to have faults other than those of the first two. The fourth to twenty-first
-sets (2026-11-27 to 29) were to have the faults that tuning guides, reviews and forums name most often. These are closer to
+those earlier sets says nothing. The third set was to have faults other than those of the first two. The fourth to
+twenty-second set (2026-11-27 to 29) were to have the faults that tuning guides, reviews and forums name most often. These are closer to
 what people meet.
 
 Parts of some sets were seen:
@@ -695,6 +703,23 @@ prediction. On the H200, 10 of 12 changes that save something are named by the f
 score of 0.53; on two cores 6 of 8 are named, and 2 gains inside, with 0.82. Nothing is promised of the seven nulls. All 27 plain
 steps are told, and 18 hold. Of both sets of that day together, 30 of 40 changes are named (75%), 19 gains are inside (48%), with
 a score of 0.65; 43 of 54 plain steps hold (80%). So the changes are named as often as before, and the ranges hold less.
+
+The twenty-second set is by a tenth writer (2026-11-29), and was recorded and scored once, by the rules of a commit before it was
+recorded. Sentences of 25 of its pairs were seen before, in a linter's message; the rules of the commit before that message give
+the same numbers. No finding matched a pattern by chance but one (`aurora_frames_tinted`: that of the second finding counts, not
+that of the first), and one null was promised 2% to 6% for its change in words that its pattern does not match; that counts. On
+the H200, 12 of 13 changes that save something are named by the first two findings, and 12 gains are inside, with a score of
+0.34; on two cores 10 of 13 are named, and 8 gains inside, with 0.56. Together that is 22 of 26 (85%), 20 (77%) and
+a score of 0.45. Of the six nulls, one was promised more than 5%. All 32 plain steps are told, and 30 hold. Of the
+three sets of that day together, 52 of 66 changes are named (79%), 39 gains are inside (59%), with a score of 0.57; 73 of 86 plain
+steps hold (85%). A set of this size says little by itself. Rules were written and changed afterwards with this set in view.
+
+A model that knew none of these programs read the first screens of ten of them (seven on the H200), and said what to change
+first. In nine it chose the change that was made; in five of these its own guess of the gain held what was measured, give or take
+3%. In the tenth (a quantile that sorts) it named that change second. In four of the nine it chose the change against the screen's
+first line: one told a smaller gain of another change, one was generic, one named a riskier change, one the cure of another fault.
+In six, one cause was told as two or three findings. Since then, a finding says of which earlier one it is a part, and three of the
+four lines are right.
 
 A model that knew none of the programs of the nineteenth set read the first screens of ten of them (on the H200), and said what
 to change first. In eight it chose the change that was made; in seven of these its own guess of the gain held what was measured,

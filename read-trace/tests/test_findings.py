@@ -34,7 +34,7 @@ from trace_reader.analysis.trace.collectives import OF_COLLECTIVES
 from trace_reader.analysis.trace.cpu_time import CpuActivity
 from trace_reader.analysis.trace.critical_path import critical_path, windows
 from trace_reader.analysis.trace.facts import Finding
-from trace_reader.findings import PATTERNS, rank_of_finding
+from trace_reader.findings import PATTERNS, is_generic, rank_of_finding
 from trace_reader.findings.catalogue import ENTRIES
 from trace_reader.findings.registry import a_step
 from trace_reader.findings.verdict import verdict_sentence
@@ -199,6 +199,14 @@ def run_of(names):
     """Ops one after the other, each with a kernel."""
     found = enumerate(names)
     return [e for n, name in found for e in (op(name, 100 * n, 90), launch(100 * n + 1, n), kernel(ADD, 100 * n + 5, 80, n))]
+
+
+def hooked(n, between=()):
+    """Steps of optimizers, one after the other, with ops between them."""
+    steps = [
+        e for k in range(n) for e in (annotation("Optimizer.step#AdamW.step", 100 * k, 50), op("aten::lerp_", 100 * k + 5, 40))
+    ]
+    return [*steps, *(op(name, 100 * k + 60, 30) for k in range(n) for name in between)]
 
 
 def isnan(ts):
@@ -1023,6 +1031,11 @@ CASES = {
         "1 x a product of 800 rows per step that were gathered from 100; 500.0 µs of CPU time: 50% of the steps' time",
         [step(0, 0, 1000), shaped("aten::index_select", 5, 90, [401, 16], [], [800]),
          shaped("aten::linear", 100, 500, [800, 16], [4, 16])],
+    ),
+    "many-optimizer-steps": (
+        [step(0, 0, 1000), *hooked(9)],
+        "8 more optimizer steps in each, 400.0 µs of CPU time: 40% of the steps' time",
+        [step(0, 0, 1000), *hooked(8)],
     ),
     "product-in-each-round": (
         [step(0, 0, 1000), *rounds(8)],
@@ -4067,6 +4080,69 @@ def test_what_the_backward_pass_adds_nothing_to_has_one_use(tmp_path, last, adde
     seen = found(tmp_path, [step(0, 0, 1000), *made, *on(2, *nodes)])
     words = "in a row (forward and backward), per step: 4 x (2 x aten::linear, aten::relu), 4 x ("
     assert seen.get("loop-of-small-products", "")[: len(words)] == words * told
+
+
+def test_optimizer_steps_with_ops_between_them_are_of_several_batches_unless_the_backward_pass_calls_them(tmp_path):
+    assert "many-optimizer-steps" not in found(tmp_path, [step(0, 0, 1000), *hooked(9, ["aten::linear"])])
+    node = op("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 0, 890)
+    assert "many-optimizer-steps" in found(tmp_path, [step(0, 0, 1000), node, *hooked(9, ["aten::linear"])])
+
+
+@pytest.mark.parametrize(
+    ("gathers", "width", "told"),
+    [
+        (
+            [100, 100],
+            36,
+            "1 x a product of 800 rows per step, joined of 2 gathers from 100; 500.0 µs of CPU time: 50% of the steps' time",
+        ),
+        (
+            [100, 400],
+            32,
+            "1 x a product of 800 rows per step, joined of 2 gathers from 400; 500.0 µs of CPU time: 50% of the steps' time",
+        ),
+        ([100, 401], 32, ""),  # nearly as many rows as are gathered
+        ([100], 33, ""),  # most columns come from elsewhere
+        ([100, 100], 31, ""),  # fewer than are gathered
+    ],
+)
+def test_what_is_gathered_and_joined_can_be_multiplied_before(tmp_path, gathers, width, told):
+    made = [shaped("aten::index_select", 5 + 50 * n, 40, [rows, 16], [], [800]) for n, rows in enumerate(gathers)]
+    events = [step(0, 0, 1000), *made, op("aten::cat", 110, 20), shaped("aten::linear", 150, 500, [800, width], [4, width])]
+    findings = {one.slug: one for one in read(write(tmp_path / "a.json", *events)).findings}
+    one = findings.get("gathered-then-multiplied")
+    assert (one.seen if one else "") == told
+    assert one is None or one.next.startswith("Split the layer's weight by the parts that are joined")
+
+
+def test_a_finding_whose_work_lies_in_that_of_an_earlier_one_is_a_part_of_it(tmp_path):
+    """A sort in a quantile, which counts as both, and one beside it, which is most of all sorts."""
+    quantile = [shaped("aten::quantile", 0, 300, [8, 4000]), shaped("aten::sort", 10, 200, [8, 4000])]
+    beside = [*quantile, shaped("aten::sort", 300, 600, [8, 5000])]
+    for events, part_of in ((quantile, "order-statistics"), (beside, None)):
+        rest = [op("aten::mm", 900, 90)]
+        findings = {one.slug: one for one in read(write(tmp_path / "a.json", step(0, 0, 1000), *events, *rest)).findings}
+        assert findings["whole-sort"].part_of == part_of and findings["order-statistics"].part_of is None
+
+
+@pytest.mark.parametrize(
+    ("converted", "taken", "training", "told"),
+    [
+        ([8, 16], [[4, 16], [8, 16]], False, "; 100% of it in tensors of the shapes of layers' weights"),
+        ([4, 16], [[4, 16], [8, 16]], False, ""),  # what the layer takes besides
+        ([8, 16], [[8, 16], [8, 16]], False, ""),  # either
+        ([8, 16], [[4, 16], [8, 16]], True, ""),  # the weights change
+    ],
+)
+def test_weights_that_are_converted_in_each_step_are_told_before_advice_for_all_runs(tmp_path, converted, taken, training, told):
+    conversion = op("aten::_to_copy", 1, 18, **{"Input Dims": [converted], "Input type": ["float"]})
+    events = [step(0, 0, 100), conversion, *linked(TO_BF16, 4, 20), shaped("aten::linear", 20, 9, *taken), launch(21, 2),
+              kernel(ADD, 25, 75, 2)]  # fmt: skip
+    if training:
+        events += on(2, backward("Addmm", 60, 9, 1))
+    (one,) = [one for one in read(write(tmp_path / "a.json", *events)).findings if one.slug == "dtype-conversions"]
+    assert one.seen.partition("% of GPU time")[2] == told
+    assert is_generic(one) is not bool(told) and one.next.startswith("Convert the weights once") is bool(told)
 
 
 def test_a_backward_pass_of_other_ops_is_none_of_a_loops(tmp_path):

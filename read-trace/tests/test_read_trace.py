@@ -87,7 +87,7 @@ def test_the_json_has_the_fields_of_the_contract(in_data):
         "registers_per_thread", "shared_memory_bytes", "grid", "block", "theoretical_occupancy", "limited_by",
         "moved_bytes", "gb_per_s",
     } <= set(data["kernels"][0])  # fmt: skip
-    assert set(data["findings"][0]) == {"slug", "seen", "means", "next", "share", "evidence", "gain", "no_gain"}
+    assert set(data["findings"][0]) == {"slug", "seen", "means", "next", "share", "evidence", "gain", "no_gain", "part_of"}
     assert set(data["findings"][0]["evidence"][0]) == {"name", "track", "start_us", "duration_us"}
 
 

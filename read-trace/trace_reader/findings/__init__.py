@@ -10,11 +10,11 @@ import numpy as np
 from trace_reader.analysis.jobs.job_facts import JobFinding
 from trace_reader.analysis.replay.edits import AS_PLAYED, Effect, all_of, dropped
 from trace_reader.analysis.replay.place import is_named_in
-from trace_reader.analysis.replay.places import AskedPlace
+from trace_reader.analysis.replay.places import AskedPlace, lies_in
 from trace_reader.analysis.replay.plain_run import RunWithoutProfiler
 from trace_reader.analysis.replay.what_if import Gain, busy_after, gain_of, gains_together, subsets
 from trace_reader.analysis.trace.critical_path import CriticalPath
-from trace_reader.analysis.trace.facts import WORTH_A_CHANGE, Evidence, Facts, Finding
+from trace_reader.analysis.trace.facts import OF_THE_CPU, WORTH_A_CHANGE, Evidence, Facts, Finding
 from trace_reader.findings import (
     again,
     attention,
@@ -48,7 +48,7 @@ from trace_reader.findings import (
 from trace_reader.findings.registry import RULES, Seen
 from trace_reader.guard import Failures
 from trace_reader.link.trace import Trace
-from trace_reader.model.rows import Rows
+from trace_reader.model.rows import Rows, among, once
 from trace_reader.names.kernel_names import is_collective
 from trace_reader.system.processes import processes_for, run_in_processes
 
@@ -77,12 +77,14 @@ GENERIC = frozenset(
 NOT_PLAYED = (
     "the run cannot be played again: no steps with work, launches that are missing, several devices, or clocks that disagree"
 )
-AT_A_LINE = "Look at "  # of generic advice that knows where: what runs between the ops, by the lines of Python
+# Of generic advice that knows more: at which line of Python what is between the ops runs; that weights are converted anew.
+SPECIFIC = ("Look at ", "Convert the weights once")
 AS_MUCH = 0.125  # of what generic advice may bring: a change that saves so much of that stands before it
 # Where the rounds may need each other's results, and where new inputs may come each time.
 WEIGHTS = {"repeated-ops": 0.8, "frozen-layers-run-again": 0.5, "candidates-each-time": 0.5, "inputs-made-elsewhere": 0.5}
 UNPLAYED = 0.5  # of the share of the path that a change explains, where it cannot be played: so much it may save
 WIDEST = 0.5  # of a step, between the ends of a gain that is told
+MOST_COMPARED = 6  # findings, with those behind them
 MOST_CHOICES = 4  # findings, and places, whose changes can be chosen together
 LONGEST_CHOICE = 60  # characters of a place's name
 WITHOUT_PLACE = "The most that a change at this place can save."
@@ -136,7 +138,7 @@ def run_rules(trace: Trace, facts: Facts, run: RunWithoutProfiler | None, everyt
     found = _without_the_same(_with_one_gain([finding for finding, _, _ in judged if finding is not None]))
     failed = tuple(failure for _, _, failures in judged for failure in failures)
     seen = {slug: _here(trace, what) for slug, (_, what, _) in zip(asked, judged, strict=True) if what is not None}
-    return Reading(trace, _with_findings(facts, found, failed), seen, run)
+    return _with_parts(Reading(trace, _with_findings(facts, found, failed), seen, run))
 
 
 def _with_findings(facts: Facts, found: list[Finding], failed: tuple[str, ...]) -> Facts:
@@ -214,13 +216,17 @@ def rank_of_finding(finding: Finding | JobFinding) -> tuple[bool, bool, float, f
     cannot be played, of which half of what it explains is taken. Of gains that are about the same, the one of which more is
     sure stands first, then the one that can be larger, then that of the larger share.
     """
-    is_generic = finding.slug in GENERIC and not finding.next.startswith(AT_A_LINE)
-    weight = AS_MUCH if is_generic else WEIGHTS.get(finding.slug, 1.0)
+    weight = AS_MUCH if is_generic(finding) else WEIGHTS.get(finding.slug, 1.0)
     gain, share = finding.gain, (finding.share or 0.0) * weight
     middle, sure, most = float(f"{UNPLAYED * share:.1g}"), 0.0, 0.0
     if gain is not None:
         middle, sure, most = about_middle(gain, weight), round(gain.low, 1), round(gain.high, 2)
     return PATTERNS[finding.slug].trivia, finding.is_worthless, -middle, -sure, -most, -share
+
+
+def is_generic(finding: Finding | JobFinding) -> bool:
+    """Return whether what it advises fits nearly every run."""
+    return finding.slug in GENERIC and not finding.next.startswith(SPECIFIC)
 
 
 def about_middle(gain: Gain, weight: float = 1.0) -> float:
@@ -243,7 +249,40 @@ def with_functions(reading: Reading, stacks: Trace) -> Reading:
             if (seen := rule(trace, stacks, facts)) is not None:
                 found.append(_finding(slug, seen, trace, facts, reading.run if reading.can_be_asked else None))
                 new[slug] = seen
-    return msgspec.structs.replace(reading, facts=_with_findings(facts, found, tuple(failures)), seen={**reading.seen, **new})
+    facts = _with_findings(facts, found, tuple(failures))
+    return _with_parts(msgspec.structs.replace(reading, facts=facts, seen={**reading.seen, **new}))
+
+
+def _with_parts(reading: Reading) -> Reading:
+    """Return the reading whose first findings with a gain say of which one before them they are a part: most of their work lies
+    in its work, on the GPU, or, where the run waits for the CPU, on the CPU. Generic advice has no parts: it is about nearly all.
+    """
+    trace, facts, before = reading.trace, reading.facts, list[tuple[str, Rows]]()
+    on_gpu, found = facts.verdict not in OF_THE_CPU, list(facts.findings)
+    for n, finding in enumerate(found):
+        evidence = reading.seen[finding.slug].evidence if finding.slug in reading.seen else None
+        if evidence is None or evidence.slices is not trace.slices:  # functions are slices of another loading of the file
+            continue
+        if finding.slug == facts.verdict or finding.is_worthless or finding.gain is None:
+            continue
+        work = _work_of(trace, evidence, on_gpu)
+        same = next((slug for slug, other in before if len(work) and lies_in(work, other)), None)
+        found[n] = msgspec.structs.replace(finding, part_of=same)
+        if not is_generic(finding):
+            before.append((finding.slug, work))
+        if len(before) == MOST_COMPARED:
+            break
+    return msgspec.structs.replace(reading, facts=msgspec.structs.replace(facts, findings=tuple(found)))
+
+
+def _work_of(trace: Trace, evidence: Rows, on_gpu: bool) -> Rows:
+    """Return the GPU's work that these rows are, or launched; or the CPU's, which they are, or which launched them."""
+    is_on_gpu = among(evidence.at, trace.work.at)
+    if on_gpu:
+        launched = trace.launched_in(evidence.where(~is_on_gpu))
+        return Rows(trace.slices, once(np.append(evidence.at[is_on_gpu], launched.at)))
+    calls = trace.work.call[among(trace.work.at, evidence.at[is_on_gpu])]
+    return Rows(trace.slices, once(np.append(evidence.at[~is_on_gpu], calls[calls >= 0])))
 
 
 def _judged(trace: Trace, facts: Facts, run: RunWithoutProfiler | None, slug: str) -> Judged:

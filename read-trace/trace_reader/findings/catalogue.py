@@ -3,7 +3,7 @@ behind them, and the change that people make there.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 import math
 from pathlib import Path
@@ -34,6 +34,10 @@ LARGE_TABLE, FEW_ARE_USED = 20_000, 4  # rows; times as many as are looked up
 LARGE_VOCABULARY, MANY_ROWS = 8192, 64
 INTEGERS_BY_NUMBER = frozenset("01234")  # types, by torch's numbers
 LONG_FILTER, LONG_LIST = 256, 64  # taps; tensors
+# Rows and columns of a filter; on a CPU: one of 25 saved nothing, cut in two, one of 41 a third of a step (two cores, torch 2.15,
+# 2026-11-29). Filters.
+WIDE_WINDOW, VERY_WIDE_WINDOW, FEW_CHANNELS = 9, 32, 16
+SMALL_MATRIX = 64  # rows and columns
 THIN = 8  # times as long as the inner dimension of a product of low rank are the others, at least
 LARGE_SQUARE, MANY_BESIDE = 1024, 4  # rows; times as many as the other side has columns
 SMALL_MATRIX = 1 << 16  # elements
@@ -111,6 +115,20 @@ def _of_weights(tensors: list[Tensor | None], inputs: Inputs) -> bool:
 
 def _long_filter(tensors: list[Tensor | None], inputs: Inputs) -> bool:
     return len(tensors) > 1 and tensors[1] is not None and tensors[1].shape[-1] >= LONG_FILTER
+
+
+def _wide_window(tensors: list[Tensor | None], inputs: Inputs, least: int = WIDE_WINDOW) -> bool:
+    """A filter of each of a few channels by itself, a wide square, without a bias: those of layers are of many channels."""
+    filters = tensors[1] if len(tensors) > 1 else None
+    has_bias = any(tensor is not None for tensor in tensors[2:3])
+    if filters is None or has_bias or len(filters.shape) != 4 or filters.shape[1] != 1:
+        return False
+    return filters.shape[0] <= FEW_CHANNELS and min(filters.shape[2:]) >= least
+
+
+def _small_matrix(tensors: list[Tensor | None], inputs: Inputs) -> bool:
+    matrix = next(iter(tensors), None)
+    return matrix is not None and len(matrix.shape) == 2 and max(matrix.shape) <= SMALL_MATRIX
 
 
 def _long_list(tensors: list[Tensor | None], inputs: Inputs) -> bool:
@@ -279,10 +297,12 @@ def _largest_factor(n: int) -> int:
     return max(largest, n)
 
 
-_SHAPES = {
+_SHAPES: dict[str, Callable[[list[Tensor | None], Inputs], bool]] = {
     "all_integers": _all_integers, "all_pairs": _all_pairs, "contracted": _contracted, "channels_first": _channels_first,
     "large_table": _large_table, "large_vocabulary": _large_vocabulary, "mask": _mask, "low_rank": _low_rank,
     "many_logits": _many_logits, "long_filter": _long_filter, "long_list": _long_list, "square": _square,
+    "wide_window": _wide_window, "very_wide_window": partial(_wide_window, least=VERY_WIDE_WINDOW),
+    "small_matrix": _small_matrix,
     "padding_mask": _padding_mask, "width_one": _width_one, "all_with_all": _all_with_all, "columns": _columns,
     "of_weights": _of_weights, "vector": _vector, "square_result": _square_result, "accumulates": _accumulates,
     "odd_length": _odd_length,

@@ -36,6 +36,12 @@ CONVERT_ONCE = (
     "Convert weights once, when they are loaded (dequantized int8, half precision), and keep tensors that are used again in the "
     "dtype in which they are used."
 )
+CONVERT_WEIGHTS = (
+    "Convert the weights once, when they are loaded: model.to(torch.bfloat16). If it is autocast that converts them: it keeps "
+    "them only until its block ends."
+)
+MOST_OF_WEIGHTS = 0.5  # of the conversions' time
+LAYERS_WITH_WEIGHTS = frozenset(["aten::linear", "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::matmul"])
 CONVERSIONS = 0.05  # of the path, or of the GPU's time
 NORMS = re.compile(r"batch_norm|bn_(?:fw|bw)")
 LEFT_OF_NORMS = 0.25  # of their time, at best, where channels stand last
@@ -210,7 +216,24 @@ def _dtype_conversions(trace: Trace, facts: Facts) -> Seen | None:
         return None
     words = a_step(len(rows), facts, "conversion", "conversions")
     seen = f"{words}: {about(share)} of the critical path, {about(rows.total_us / trace.linked.total_us)} of GPU time"
-    return Seen(seen, rows, "" if trace.has_backward else CONVERT_ONCE, share, Effect(dropped(ops)))
+    if trace.has_backward:
+        return Seen(seen, rows, share=share, effect=Effect(dropped(ops)))
+    of_weights = _share_of_weights(trace, rows, inside[inside >= 0])
+    if of_weights < MOST_OF_WEIGHTS:
+        return Seen(seen, rows, CONVERT_ONCE, share, Effect(dropped(ops)))
+    words = f"{seen}; {about(of_weights)} of it in tensors of the shapes of layers' weights"
+    return Seen(words, rows, CONVERT_WEIGHTS, share, Effect(dropped(ops)))
+
+
+def _share_of_weights(trace: Trace, rows: Rows, ops: np.ndarray) -> float:
+    """Return of the kernels' time how much is of tensors, the inputs of these ops, that have the shape of a layer's weights, and
+    not of what a layer takes besides.
+    """
+    layers = trace.ops.where(trace.ops.is_named(LAYERS_WITH_WEIGHTS.__contains__))
+    every = [shapes_of(trace.slices, row) for row in layers.at[distinct(layers.detail).first].tolist()]
+    weights = {shapes[1] for shapes in every if len(shapes) > 1} - {shapes[0] for shapes in every if shapes}
+    is_weight = np.array([next(iter(shapes_of(trace.slices, row)), None) in weights for row in ops.tolist()], bool)
+    return rows.where(is_weight).total_us / rows.total_us if rows.total_us else 0.0
 
 
 @finding(

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.replay.edits import GONE, REPLACED, Effect, dropped, skipped
+from trace_reader.analysis.replay.edits import GONE, ONCE, REPLACED, Effect, dropped, skipped
 from trace_reader.analysis.replay.rounds import Shape
 from trace_reader.analysis.trace.critical_path import CriticalPath
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import shapes_of, shapes_of_first, shapes_within
 from trace_reader.findings.fusable import OPTIMIZER_STEP, optimizer_steps
-from trace_reader.findings.registry import Seen, finding, seen_with_time
+from trace_reader.findings.registry import Seen, finding, lies_inside, seen_with_time
 from trace_reader.findings.verdict import denominator
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import innermost, outermost
@@ -23,6 +23,7 @@ from trace_reader.model.slices import Footprint, Kind
 from trace_reader.units import about, us
 
 MANY_KERNELS = 50  # a step
+MANY_OPTIMIZERS = 8  # steps of optimizers in a step
 MIN_SHARE_OF_PATH = 0.02  # of the path
 # What a fused optimizer leaves of the GPU's time of a loop over the parameters, at best and surely, and of the CPU's.
 FUSED_GPU, FUSED_CPU = (0.1, 0.6), 0.2
@@ -114,6 +115,41 @@ def _foreach(path: CriticalPath, steps: Rows, rows: Rows) -> Seen | None:
     effect = Effect(dropped(steps, left_of_gpu=FUSED_OF_FOREACH), kind=REPLACED)
     next = "Use fused=True: one kernel then reads and writes a list of parameters once."
     return Seen(seen, steps, next, path.explained_us(spent) / path.window_us, effect)
+
+
+@finding(
+    "many-optimizer-steps",
+    "many optimizers' steps in one step of the program",
+    "the annotations Optimizer.step#..., one after the other, each with a few launches",
+    "Many optimizers, or one many times, update a few parameters each: for example one optimizer for each parameter, called by a "
+    "hook of the backward pass to save memory. Each call pays its overhead and its launches.",
+    "If memory suffices for all gradients: give all parameters to one optimizer (fused=True), and call it once, after the "
+    "backward pass.",
+    source="https://docs.pytorch.org/tutorials/intermediate/optimizer_step_in_backward_tutorial.html",
+)
+def _many_optimizer_steps(trace: Trace, facts: Facts) -> Seen | None:
+    """Those that an op of the backward pass calls, or between which no op runs: nothing is computed anew between them."""
+    path, steps = facts.critical_path, optimizer_steps(trace)
+    if path is None or not facts.steps or len(steps) < MANY_OPTIMIZERS * len(facts.steps):
+        return None
+    ops = trace.outer_ops.where(~lies_inside(trace, trace.outer_ops, "^Optimizer"))
+    is_node = trace.slices.are_named(Kind.OP, lambda name: name.startswith(EVALUATE))
+    again = innermost(trace.slices, trace.parent, steps.at, is_node) >= 0
+    for _, one in steps.by(steps.track):
+        starts_ns = ops.where(ops.track == one.track[0]).start_ns
+        before, after = np.searchsorted(starts_ns, one.end_ns[:-1]), np.searchsorted(starts_ns, one.start_ns[1:])
+        again[np.searchsorted(steps.at, one.at[1:][before == after])] = True
+    step = trace.step_at(steps.start_ns)
+    again &= (step >= 0) & np.append(False, step[1:] == step[:-1])  # of each step all but the first
+    rest = steps.where(again)
+    share = path.explained_us(Rows(trace.slices, np.sort(np.append(rest.at, trace.launched_in(rest).at)))) / path.window_us
+    if len(rest) < MANY_OPTIMIZERS * len(facts.steps) or share < MIN_SHARE_OF_PATH:
+        return None
+    cpu = us(rest.total_us / len(facts.steps))
+    seen = f"{len(rest) / len(facts.steps):.3g} more optimizer steps in each, {cpu} of CPU time: {about(share)} of "
+    return Seen(
+        f"{seen}{denominator(facts)}", rest, share=share, effect=Effect(dropped(rest, left_of_gpu=FUSED_OF_FOREACH), kind=ONCE)
+    )
 
 
 @finding(

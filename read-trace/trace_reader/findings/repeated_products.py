@@ -15,10 +15,15 @@ from trace_reader.findings.registry import Seen, finding, partly_dropped, seen_w
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
 from trace_reader.names.op_names import VIEW_OPS
-from trace_reader.units import by_dimensions
+from trace_reader.units import by_dimensions, count
 
 PRODUCTS = frozenset(["aten::linear", "aten::matmul", "aten::mm"])
 GATHERS = frozenset(["aten::index", "aten::index_select", "aten::embedding"])
+JOINED = "joined of"
+OF_JOINED = (
+    "Split the layer's weight by the parts that are joined, multiply each part before it is gathered, and add what is gathered: "
+    "linear(cat([h[source], h[target]])) is linear_a(h)[source] + linear_b(h)[target]."
+)
 MORE_ROWS = 2  # times as many as what they were gathered from has
 CHAINED = frozenset(["aten::matmul", "aten::bmm", "aten::mm"])
 MOST_RANK, THIN = 256, 4  # numbers; times as many on the other side
@@ -89,11 +94,35 @@ def _gathered_then_multiplied(trace: Trace, facts: Facts) -> Seen | None:
             if may_be and _takes_what_is_gathered(trace, int(one.at[at]), int(one.at[at + 1])):
                 words = f"{rows:,} rows per step that were gathered from {source:,}"
                 found.setdefault((words, source / rows), []).append(int(one.at[at + 1]))
+        for at in np.flatnonzero((names[:-1] == "aten::cat") & np.isin(names[1:], list(PRODUCTS))).tolist():
+            if (key := _of_joined_gathers(trace, one, at)) is not None:
+                found.setdefault(key, []).append(int(one.at[at + 1]))
     if not found:
         return None
     told, products = the_longest(trace, found)
     n, more = len(found[told]) / len(trace.steps), and_more(trace, found, told)
-    return seen_with_time(trace, facts, products, f"{n:.3g} x a product of {told[0]}{more}", partly(trace, found))
+    next = OF_JOINED if JOINED in told[0] else ""
+    seen = seen_with_time(trace, facts, products, f"{n:.3g} x a product of {told[0]}{more}", partly(trace, found))
+    return msgspec.structs.replace(seen, next=next) if seen else None
+
+
+def _of_joined_gathers(trace: Trace, ops: Rows, at: int) -> tuple[str, float] | None:
+    """Return what a product takes that stands behind a cat (`at`), behind gathers from fewer rows, and what would be left of it:
+    of each gathered column as much as its source has of the rows; None where the shapes do not say so.
+    """
+    product, gathers = int(ops.at[at + 1]), list[list[tuple[int, ...]]]()
+    while at > len(gathers) and ops.where(np.array([at - 1 - len(gathers)])).is_named(GATHERS.__contains__).all():
+        gathers.append(shapes_of(trace.slices, int(ops.at[at - 1 - len(gathers)])))
+    taken, sources = shapes_of(trace.slices, product)[:1], [shapes[0] for shapes in gathers if len(shapes) > 1]
+    is_matrix = len(sources) == len(gathers) > 0 and all(len(shape) == 2 for shape in [*taken, *sources])
+    if not taken or not is_matrix or not _has_one_matrix(trace, product):
+        return None
+    rows, width = taken[0]
+    columns, most = sum(shape[1] for shape in sources), max(shape[0] for shape in sources)
+    if columns > width or 2 * columns < width or rows < MORE_ROWS * most or any(shapes[-1] != (rows,) for shapes in gathers):
+        return None
+    left = (sum(shape[0] * shape[1] for shape in sources) / rows + width - columns) / width
+    return f"{rows:,} rows per step, {JOINED} {count(len(sources), 'gather', 'gathers')} from {most:,}", left
 
 
 @finding(

@@ -12,7 +12,7 @@ from trace_reader.analysis.trace.dispatch_tree import Node
 from trace_reader.analysis.trace.facts import Facts, Finding
 from trace_reader.analysis.trace.recompiles import Recompiled
 from trace_reader.analysis.trace.utilization import utilization
-from trace_reader.findings import GENERIC, NAMING, PATTERNS, about_middle
+from trace_reader.findings import GENERIC, NAMING, PATTERNS, about_middle, is_generic
 from trace_reader.findings.verdict import (
     CPU_WORDS,
     cpu_lines,
@@ -182,6 +182,8 @@ def finding_item(finding: Finding, name: str = "", number: int = 0) -> Item:
     told = f" (saves {told})" if (told := gain_words(finding)) and not finding.is_worthless else ""
     if not told and finding.gain is None and finding.share and finding.share >= SMALLEST_SHARE:
         told = f" (takes {about(finding.share)})"
+    if finding.part_of:
+        told = f"{told.removesuffix(')') or ' ('}{'; ' * bool(told)}part of the work of {finding.part_of})"
     title = f"{name}: {finding.slug}{told}" if name else f"{finding.slug}{told}"
     symptom = PATTERNS[finding.slug].symptom
     noticed = symptom if "::" in symptom.split()[0] else f"{symptom[:1].upper()}{symptom[1:]}"
@@ -207,7 +209,7 @@ def best_of(facts: Facts) -> Best | None:
     findings = [finding for finding in facts.findings if finding.slug != facts.verdict or finding.slug in NAMING]
     named = [finding for finding in findings if is_first_worthy(finding)]
     is_played = any(finding.gain for finding in facts.findings)
-    if findings and is_played and _explains_much(findings[0]) and (not named or named[0].slug in GENERIC):
+    if findings and is_played and _explains_much(findings[0]) and (not named or is_generic(named[0])):
         share = f"takes {about(findings[0].share or 0.0)} of {denominator(facts)}"
         return Best(TO_TRY, findings[0].slug, share, advice(findings[0].next))
     if not named:

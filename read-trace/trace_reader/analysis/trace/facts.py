@@ -59,7 +59,8 @@ class Finding(msgspec.Struct, frozen=True):
 
     `share`: how much of the critical path it explains, 0 to 1; None without a path. `evidence`: the longest of its slices.
     `gain`: what of a step without the profiler is saved by doing what it says next; None where that is not known, and
-    `gain_unknown_because` says why.
+    `gain_unknown_because` says why. `part_of`: a finding told before it, in whose work most of this one's lies: what both save
+    is saved once.
     """
 
     slug: str
@@ -70,6 +71,7 @@ class Finding(msgspec.Struct, frozen=True):
     evidence: tuple[Evidence, ...]
     gain: Gain | None = None
     gain_unknown_because: str | None = None
+    part_of: str | None = None
 
     @property
     def is_worthless(self) -> bool:
