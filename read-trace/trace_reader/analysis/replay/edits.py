@@ -185,12 +185,12 @@ AS_PLAYED = "as played"
 # what is left), the band that holds four of five. Of 340 pairs and 4 jobs, H100, H200 and CPUs, torch 2.11, 2026-11-26 to 29
 # (read-trace/benchmarks/bands.py).
 BANDS = {
-    GONE: (-0.3, 1.3),  # of 97
+    GONE: (-0.3, 1.3),  # of 105
     ELSEWHERE: (-0.75, 0.85),  # of 12: what the CPU does between ops, and has to do in another way
-    REPLACED: (-0.6, 0.9),  # of 132
+    REPLACED: (-0.6, 0.9),  # of 146
     WAITS: (-0.3, 0.9),  # of 17, wider than these say: they are few
     AT_ONCE: (-1.0, 1.25),  # of 18, whole steps that were replayed as a CUDA graph, compiled or batched
-    ONCE: (-0.75, 0.8),  # of 48
+    ONCE: (-0.75, 0.8),  # of 51
     JOINED: (-0.35, 1.25),  # of 4 jobs: collectives that are sent in fewer calls
     AS_PLAYED: (0.0, 0.0),  # of a place: what is there at most
     UNSURE: (-9.0, 0.3),  # of 16, no band of which holds so many: what takes the place of what is gone may take as long
