@@ -416,13 +416,13 @@ def _gpu_bound(trace: Trace, facts: Facts) -> Seen | None:
     return msgspec.structs.replace(seen, next=f"Look first at {what}, {us(to_gain_us)} per step to gain.")
 
 
-def far_from_usual(facts: Facts) -> list[OpShapeFacts] | None:
-    """Return the ops by shape that would save much of the time if they reached what is usual for their kind; None where of most
-    of the time that is not known.
+def far_from_usual(facts: Facts, least: float = SHARE_TO_NAME) -> list[OpShapeFacts] | None:
+    """Return the ops by shape that would save much of the time if they reached what is usual for their kind; None where that is
+    known of less than `least` of the time.
     """
     all_us = math.fsum(op.time_us for op in facts.op_shapes)
     rated_us = math.fsum(op.time_us for op in facts.op_shapes if op.peak_share)
-    if rated_us < SHARE_TO_NAME * all_us or not rated_us:
+    if rated_us < least * all_us or not rated_us:
         return None
     return [op for op in facts.op_shapes if (op.to_gain_us or 0.0) >= MIN_SHARE_OF_PATH * all_us]
 

@@ -13,6 +13,7 @@ from trace_reader.analysis.trace.facts import Facts, Finding
 from trace_reader.analysis.trace.recompiles import Recompiled
 from trace_reader.analysis.trace.utilization import utilization
 from trace_reader.findings import GENERIC, NAMING, PATTERNS, about_middle, is_generic
+from trace_reader.findings.bottleneck import far_from_usual
 from trace_reader.findings.verdict import (
     CPU_WORDS,
     cpu_lines,
@@ -39,6 +40,8 @@ SAYS_ENOUGH = 0.5  # a share of the path with which a bound of nearly all says s
 SMALLEST_SHARE = 0.0005  # that is not 0
 TO_LOOK_INTO, WORTH_A_LOOK = frozenset(["python-between-ops"]), 0.2  # what says where to look is no change; a share of the path
 OF_NO_CHANGE = frozenset(VERDICTS.values()) - NAMING
+NOTHING_FAR = "nothing here is far from what the device can do"
+LEAST_RATED, LEAST_USED, LITTLE_GAIN = 0.8, 0.3, 0.05  # of the time of ops by shape; of the device's peak; of a step
 TO_TRY, OF_A_STEP = "first change to try", "saves {} of a step"
 MOST_FINDINGS = 4  # of a brief report
 FAR_STEP = 3.0  # times the median of the steps
@@ -69,7 +72,7 @@ def trace_report(facts: Facts, style: Style, tree: Node | None = None, recompile
     out.section("Verdict", "verdict")
     explained = [f for f in facts.findings if f.slug == facts.verdict and not f.is_worthless]
     kinds = BRIEF_KINDS if style.is_short else MOST_KINDS
-    best = best_change(facts)
+    best = nothing_is_far(facts) or best_change(facts)
     told = [best and (f.gain is None or f.slug in NAMING) for f in explained]  # by the line of the best change
     means = [f.means if said else f"{f.means} Next: {f.next}{_saves(f)}" for f, said in zip(explained, told, strict=True)]
     work = (work_per_step(facts, kinds), mfu_sentence(facts))
@@ -79,7 +82,8 @@ def trace_report(facts: Facts, style: Style, tree: Node | None = None, recompile
     if recompiled:
         out.section("Compiled again (TORCH_LOGS=recompiles): the function, and the guards that failed", "recompiles")
         out.lines([line for one in recompiled for line in _again(one)], indented=True)
-    left_out = _tables(out, TraceView(facts, style))
+    ends_here = style.is_short and not facts.lesson and bool(nothing_is_far(facts))
+    left_out = _tables(out, TraceView(facts, style), ends_here)
     if style.is_short:
         out.lines(["", f"more with --all: {', '.join([*left_out, 'all rows and columns'])}"])
     return out
@@ -103,14 +107,14 @@ def operations(flop: int) -> str:
     return f"{flop / size:.2f} {unit}"
 
 
-def _tables(out: Document, view: TraceView) -> list[str]:
-    """Return the tables that the style shows; of the others, what they are called."""
+def _tables(out: Document, view: TraceView, ends_here: bool) -> list[str]:
+    """Add the tables that the style shows, or, if the report ends here, none; return what the others are called."""
     left_out, failures = [], Failures()
     for table in TABLES:
         with failures.caught(f"the table {table.key}"):
             if not table.shown(view):
                 continue
-            if out.style.is_short and table.short_rows is None:
+            if (ends_here and table.name) or (out.style.is_short and table.short_rows is None):
                 left_out.append(table.name)
             elif table is MEMORY:
                 _memory(out, view.facts, out.style)
@@ -196,6 +200,23 @@ def _again(function: Recompiled) -> list[str]:
     return [f"{function.function} ({function.place}), {count(function.times, 'time')}", *guards]
 
 
+def nothing_is_far(facts: Facts) -> str:
+    """Return one line for a run in which the GPU computes nearly as fast as it can, by its ops and by its MFU (products of a few
+    rows are as fast as they can be, and the device hardly computes), and no finding saves much; else empty.
+    """
+    findings, used = [finding for finding in facts.findings if finding.slug != facts.verdict], utilization(facts)
+    most = max((finding.gain.high for finding in findings if finding.gain), default=0.0)
+    if used is None or used.low < LEAST_USED or most > LITTLE_GAIN or any(map(_explains_much, findings)):
+        return ""
+    if facts.verdict != "gpu-bound" or far_from_usual(facts, LEAST_RATED) != []:
+        return ""
+    saves = f" saves more than {most:.0%} of a step" if most >= MIN_GAIN else " is known to save something"
+    return (
+        f"{NOTHING_FAR}: the ops reach what is usual for their kind, and no finding{saves}. What is left is less work: a smaller "
+        "model, input or dtype, or fewer passes over memory (fused ops)"
+    )
+
+
 def best_change(facts: Facts) -> str:
     """Return one line that names the change to try first; an empty string where no change is known to save something."""
     best = best_of(facts)
@@ -206,6 +227,8 @@ def best_of(facts: Facts) -> Best | None:
     """Return, of the changes that the findings name, the one that is told first: one that is known to save something; before
     generic advice, one that cannot be played and stands before it. None where there is none.
     """
+    if nothing_is_far(facts):
+        return None
     findings = [finding for finding in facts.findings if finding.slug != facts.verdict or finding.slug in NAMING]
     named = [finding for finding in findings if is_first_worthy(finding)]
     is_played = any(finding.gain for finding in facts.findings)
