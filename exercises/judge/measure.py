@@ -50,6 +50,15 @@ MOST_BEFORE = 12  # steps, before outputs are compared once more
 ROUNDS, ROUND_S, LEAST_STEPS, WARMUP_STEPS, ACTIVE = 9, 0.1, 3, 3, 3
 LEFT = object()  # the state of what is not brought back: functions, modules of Python
 MOST_BYTES = 128e6  # of the batches of a round
+# Numbers that hold for a whole process: how they are asked for, and set.
+SETTINGS: dict[Any, tuple[Any, Any]] = {
+    "threads": (torch.get_num_threads, torch.set_num_threads),
+    "dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    "gradients": (torch.is_grad_enabled, torch.set_grad_enabled),
+}
+OF_EARLIER_BATCHES = "does the program keep results of earlier batches, or stop computing after some?"
+OF_ANOTHER_MODEL = "is something of the first one kept outside of the model that make() returns?"
 PATIENCE_S = 60  # that a rank waits for the others
 AFTER_A_PEER_S = 5  # until one that lost its peer tells of it
 
@@ -70,6 +79,26 @@ def _of_its_author(path: Path) -> Iterator[None]:
         while frames is not None and Path(frames.tb_frame.f_code.co_filename) != path:
             frames = frames.tb_next
         raise BrokenError("".join(traceback.format_exception(type(error), error, frames)).rstrip()) from None
+
+
+def _settings() -> dict[Any, Any]:
+    """Return what a program can change of torch for others: its functions and classes' methods, and numbers that hold for all."""
+    owners = (torch, torch.Tensor, torch.nn.Module, torch.nn.functional, torch.autograd, torch.linalg, torch.fft, torch.special)
+    found: dict[Any, Any] = {
+        (owner, name): value for owner in owners for name, value in vars(owner).items() if not isinstance(value, ModuleType)
+    }
+    return found | {name: of() for name, (of, _) in SETTINGS.items()}
+
+
+def _set(settings: dict[Any, Any], now: dict[Any, Any]) -> None:
+    """Bring torch back to such settings, from those that it has now; what is new stays, which nothing else asks for."""
+    for key, value in settings.items():
+        if key in SETTINGS:
+            if now[key] != value:
+                SETTINGS[key][1](value)
+        elif now.get(key, LEFT) is not value:
+            owner, name = key
+            setattr(owner, name, value)
 
 
 class Batches:
@@ -101,11 +130,13 @@ def _put(old: Any, new: Any) -> Any:
 
 
 class Program:
-    """A program of an exercise, with its model: `step` calls it with a batch."""
+    """A program of an exercise, with its model: `step` calls it with a batch. What it changes of torch holds while it is
+    `at_work` alone.
+    """
 
     def __init__(self, path: Path, given: ModuleType, device: str):
-        self.path = path.resolve()
-        with _of_its_author(self.path):
+        self.path, self.device, self._settings = path.resolve(), device, _settings()
+        with self.at_work():
             self.module = given if path.samefile(str(given.__file__)) else loaded(path)
             for name in ("make", "step"):
                 if not callable(getattr(self.module, name, None)):
@@ -116,6 +147,24 @@ class Program:
             self.model = self.module.make(device)
         self._begun = _state(self.model, set())
         self.handed_back: set[int] = set()  # the outputs, from 1, that lie in their batch
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Around calls of the program: with torch as it left it, and afterwards as it was before."""
+        before = _settings()
+        _set(self._settings, before)
+        try:
+            with _of_its_author(self.path):
+                yield
+        finally:
+            self._settings = _settings()
+            _set(before, self._settings)
+
+    def begin_another(self) -> None:
+        """Take another model in place of the first."""
+        with self.at_work():
+            torch.manual_seed(1)
+            self.model = self.module.make(self.device)
 
     @torch.no_grad()
     def begin(self) -> None:
@@ -129,7 +178,7 @@ class Program:
     def outputs(self, batches: list[Any]) -> list[Any]:
         """Return all numbers of steps with these batches. Raises BrokenError where one writes into its batch."""
         before = [_kept(leaf) for leaf in tree_flatten(batches)[0]]
-        with _of_its_author(self.path):
+        with self.at_work():
             found: list[Any] = []
             for batch in batches:
                 outputs, lies = tree_flatten(self.step(batch))[0], _memory(batch)
@@ -309,7 +358,7 @@ def measure(given: Path, mine: Path | None, device: Device, seed: int | None = N
     times_us: dict[str, list[float]] = {name: [] for name in programs}
     nowhere, steps = Nowhere(), {}
     for name, program in programs.items():
-        with _of_its_author(program.path), contextlib.redirect_stdout(nowhere):
+        with program.at_work(), contextlib.redirect_stdout(nowhere):
             round_us(program, batches.fresh(WARMUP_STEPS), device)
             some = batches.fresh(LEAST_STEPS)
             steps[name] = steps_a_round(round_us(program, some, device)[1], some[0])
@@ -317,7 +366,7 @@ def measure(given: Path, mine: Path | None, device: Device, seed: int | None = N
         show(f"timing, round {done + 1} of {ROUNDS}")
         for name, program in programs.items():
             fresh = batches.fresh(steps[name])
-            with _of_its_author(program.path), contextlib.redirect_stdout(nowhere):
+            with program.at_work(), contextlib.redirect_stdout(nowhere):
                 mean_us, time_us = round_us(program, fresh, device)
             means_us[name].append(mean_us)
             times_us[name].append(time_us)
@@ -325,7 +374,7 @@ def measure(given: Path, mine: Path | None, device: Device, seed: int | None = N
     traces = {}
     for name, program in programs.items():
         fresh = batches.fresh(2 + ACTIVE)
-        with _of_its_author(program.path), contextlib.redirect_stdout(nowhere):
+        with program.at_work(), contextlib.redirect_stdout(nowhere):
             traces[name] = recorded(program, fresh, device, given.stem, means_us[name])
     if mine is not None:  # from the beginning, in the same objects, with other values: what was kept of the others is of no use
         for program in programs.values():
@@ -334,7 +383,13 @@ def measure(given: Path, mine: Path | None, device: Device, seed: int | None = N
         with contextlib.redirect_stdout(nowhere):
             again = itertools.islice(itertools.cycle(fresh), before + COMPARED)
             if said := differs(programs, list(again), before):
-                return {"differs": f"on batches not seen before, {said}; does the program keep results of earlier batches?"}, {}
+                show("")
+                return {"differs": f"on batches not seen before, {said}; {OF_EARLIER_BATCHES}"}, {}
+            for program in programs.values():
+                program.begin_another()
+            if said := differs(programs, batches.fresh(BATCHES) * 2):
+                show("")
+                return {"differs": f"with a second model, {said}; {OF_ANOTHER_MODEL}"}, {}
     show("")
     found = {"device": device.name, "torch": torch.__version__, "times_us": times_us, "means_us": means_us}
     return {"differs": "", **found, "prints": nowhere.printed > 0}, traces

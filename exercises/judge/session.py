@@ -101,7 +101,9 @@ class Session:
         if self.state.looked is None:
             self.guess_again()
         is_count = one.limits.bounds and not one.limits.beside  # which is what it is on a busy machine, too
-        if is_noisy and not is_count:
+        if is_noisy and not is_count and self.right != one.limits.right:
+            self.state.right = one.limits.right  # as it was on machines with nothing beside it
+            self.progress.save(one.name)
             print(f"the times are too noisy to judge an answer; on the machines tried, the right one was: {one.limits.answer}")
         else:
             print(f"you said: {self.told()}")
@@ -149,7 +151,8 @@ class Session:
                 typed = self.line(f"one of the numbers 1 to {most}: ")
             state.limits = [state.limits[0], int(typed) if typed else state.limits[0]]
             print(
-                f"How many times as fast can a step become, judging by the rows that would be gone? You guessed {state.gain:g}."
+                "Which rows of the table could a change of the program remove? So, how many times as fast can a step become? "
+                f"You guessed {state.gain:g}."
             )
             typed = self.line("your guess now (Enter: the same): ")
             while typed and not _is_times(typed):
@@ -358,7 +361,7 @@ class Session:
         print(textwrap.fill(f"why: {exercise.why}", 100))
         print(textwrap.fill(f"learned: {exercise.learned}", 100))
         if exercise.where_in_the_posts:
-            print(f"it is in {exercise.where_in_the_posts}")
+            print(f"the posts show it in {exercise.where_in_the_posts}")
 
     # --- Traces without a program
 
