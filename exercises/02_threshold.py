@@ -12,7 +12,7 @@ def make(device):
     return 0.5
 
 
-def data(device, n):  # the n-th batch; it stays as it is
+def data(device, n):  # the n-th batch; change make and step, not this
     return torch.rand(SCORES, device=device) ** (n % 3 + 1)  # [scores], fewer high ones in later batches
 
 

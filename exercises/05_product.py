@@ -12,7 +12,7 @@ def make(device):
     return torch.randn(SIZE, SIZE, device=device)
 
 
-def data(device, n):  # the n-th batch; it stays as it is
+def data(device, n):  # the n-th batch; change make and step, not this
     return torch.randn(SIZE, SIZE, device=device)
 
 

@@ -17,7 +17,7 @@ def make(device):
     return first, second
 
 
-def data(device, n):  # the n-th batch; it stays as it is
+def data(device, n):  # the n-th batch; change make and step, not this
     return torch.from_numpy(numpy.random.default_rng(n).standard_normal((ROWS, FEATURES))).to(device)  # [rows, features]
 
 

@@ -14,7 +14,7 @@ def make(device):
     return encoder, head, torch.optim.SGD(head.parameters(), lr=0.1)
 
 
-def data(device, n):  # the n-th batch; it stays as it is
+def data(device, n):  # the n-th batch; change make and step, not this
     return torch.randn(ROWS, DIM, device=device), torch.randint(CLASSES, (ROWS,), device=device)
 
 

@@ -31,7 +31,7 @@ def make(device):
     return parameters, Adam(parameters)
 
 
-def data(device, n):  # the n-th batch; it stays as it is
+def data(device, n):  # the n-th batch; change make and step, not this
     return torch.randn(TENSORS, SIZE, device=device).unbind()
 
 

@@ -16,7 +16,7 @@ def make(device):
     return parallel, torch.optim.SGD(parallel.parameters(), lr=1.0)
 
 
-def data(device, n):  # the n-th batch, of both processes; it stays as it is
+def data(device, n):  # the n-th batch, of both processes; change make and step, not this
     lengths = (1 + LONGEST * torch.rand(TEXTS) ** 3).int().sort().values.tolist()
     return [torch.randn(words, DIM, device=device) for words in lengths]
 

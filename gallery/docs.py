@@ -237,7 +237,7 @@ MEASURED = ("cpu2", "cpu16", "h200")  # in benchmarks/exercise_gains/
 
 
 def exercises_md() -> str:
-    """Return the exercises of exercises/: how they go, what there is, and, folded away, how much faster their solutions are."""
+    """Return the exercises of exercises/: how they go, and what there is."""
     every = exercises()
     mend = [one for one in every if one.kind != "case"]
     out = [
@@ -251,9 +251,9 @@ def exercises_md() -> str:
         "uv run exercise.py",
         "```",
         "",
-        "starts the next unsolved exercise; `uv run exercise.py 3` starts E3, as the pages call the third.",
-        "It asks what limits a step, or what its trace will show, and how many times as fast",
-        "a step can become. Then it records the program, shows the verdict of",
+        "starts the next unsolved exercise, and `uv run exercise.py 3` the third (E3 on the web pages).",
+        "It first asks for two guesses: one about what the trace of a step will show, and how many times as fast",
+        "the step can become. Then it records the program, shows the verdict of",
         "[the trace reader](../read-trace/README.md) and the longest ops, and asks both questions again: the trace has the",
         "answers, the program's text does not. Finally it prints the advice of the trace reader. Now change the program in",
         "`exercises/mine/`,",
@@ -280,8 +280,14 @@ def exercises_md() -> str:
         files = f"[{one.name}.py](../exercises/{one.name}.py)" if one.kind != "case" else f"`{one.name}`"
         out.append(f"{one.number}. {files}: {one.title}{where}. {one.limits.ask}")
     out += ["", "## Tried", "", *TRIED]
-    out += ["", "## How much faster (spoilers)", "", "<details><summary>Measured</summary>", "", *_gains(mend), "", "</details>"]
+    out += ["", "[How much faster the solutions are](../exercises/solutions/README.md) gives answers away."]
     return "\n".join(out) + "\n"
+
+
+def solutions_md() -> str:
+    """Return how much faster the solutions are, to lie beside them."""
+    mend = [one for one in exercises() if one.kind != "case"]
+    return "\n".join(["# How much faster the solutions are", "", f"{WRITTEN}", "", *_gains(mend)]) + "\n"
 
 
 TRIED = (
@@ -334,6 +340,10 @@ TRIED = (
     "  21 and 32). Three models had 20, 16 and 15 of 34 causes right at first sight, as a beginner (2026-11-28); the options of",
     "  exercise 19 changed again after that. With 9, 10 and 13 changed, two others had 33 and 32, as well as they could, and",
     "  all 34 after they had read what the reader says of each recording.",
+    "- A model tried exercises 1 to 8 as a beginner, in 18 minutes (2026-11-29): 1 of 8 causes right at first sight, 7 after",
+    "  looking (the eighth recording was of a busy machine, and another one was judged; the one that was shown is now). All",
+    "  were solved. It tried to cheat the judge twelve times, and four times it was counted: torch's own ops slowed down for",
+    "  the program as given, threads set for its own, weights kept outside of the model. They are not counted any more.",
     "",
     "</details>",
 )
@@ -633,6 +643,7 @@ DOCUMENTS: dict[Path, Callable[[], str]] = {
     DOCS / "claims.md": claims_md,
     DOCS / "lessons.md": lessons_md,
     DOCS / "exercises.md": exercises_md,
+    ROOT / "exercises" / "solutions" / "README.md": solutions_md,
     DOCS / "ladder.md": ladder_md,
     DOCS / "cheatsheet.md": cheatsheet_md,
     DOCS / "patterns.md": patterns_md,

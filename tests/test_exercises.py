@@ -962,9 +962,12 @@ def test_what_a_change_brought_beyond_the_estimate_is_told_by_the_rows(tmp_path)
     assert session.beside_the_estimate(before, after, "repeated-ops", (low + high) / 2) == ""
     for measured, more in ((100.0, "more"), (1.01, "less")):
         assert session.beside_the_estimate(before, after, "repeated-ops", measured) == (
-            f"that is {more} than the estimate, which leaves {1 / high:.1%} to {1 / low:.1%} of a step, where yours leaves "
-            f"{1 / measured:.1%}. Of a recorded step: the ops that it names 1.44 ms, now 0.0 µs; other ops 100.0 µs, now 5.0 µs; "
-            "no op 460.0 µs, now 15.0 µs."
+            f"that is {more} than the estimate: it leaves {1 / high:.1%} to {1 / low:.1%} of a step, your change leaves "
+            f"{1 / measured:.1%}\n"
+            "  of a recorded step                         as given        now\n"
+            "  the ops that the finding names              1.44 ms     0.0 µs\n"
+            "  other ops                                  100.0 µs     5.0 µs\n"
+            "  no op (Python, waiting, freeing memory)    460.0 µs    15.0 µs"
         )
     assert session.beside_the_estimate(before, after, "no-such", 100.0) == ""
     (gap,) = [one for one in before.facts.findings if one.slug == "python-between-ops"]

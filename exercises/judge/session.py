@@ -351,7 +351,7 @@ class Session:
             before = examine(load(str(given)))
             print(f"the reader's estimate before: {predicted(before.facts, exercise.finding)}")
             if mine.is_file() and (beside := beside_the_estimate(before, examine(load(str(mine))), exercise.finding, measured)):
-                print(textwrap.fill(beside, 100))
+                print(beside)
         self.explain()
         print("next: uv run exercise.py")
 
@@ -580,13 +580,15 @@ def beside_the_estimate(before: Reading, after: Reading, slug: str, measured: fl
         own_us = Rows(trace.slices, outermost(trace.slices, ops.at)).total_us  # with the ops in them
         return own_us / steps, (trace.outer_ops.total_us - own_us) / steps, python_us(reading.facts)
 
-    both = zip(("the ops that it names", "other ops", "no op"), told(before), told(after), strict=True)
-    rows = "; ".join(f"{what} {us(first)}, now {us(last)}" for what, first, last in both)
+    both = zip(("the ops that the finding names", "other ops", "no op (Python, waiting, freeing memory)"),
+               told(before), told(after), strict=True)  # fmt: skip
+    rows = [f"  {what:40} {us(first):>10} {us(last):>10}" for what, first, last in both]
     more = "more" if measured > high else "less"
-    return (
-        f"that is {more} than the estimate, which leaves {1 / high:.1%} to {1 / low:.1%} of a step, where yours leaves "
-        f"{1 / measured:.1%}. Of a recorded step: {rows}."
-    )
+    estimate = f"{1 / high:.1%} to {1 / low:.1%} of a step"
+    return "\n".join([
+        f"that is {more} than the estimate: it leaves {estimate}, your change leaves {1 / measured:.1%}",
+        f"  {'of a recorded step':40} {'as given':>10} {'now':>10}", *rows,
+    ])  # fmt: skip
 
 
 def how_near(guess: float, measured: float) -> str:

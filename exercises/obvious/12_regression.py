@@ -14,7 +14,7 @@ def make(device):
     return net, torch.optim.SGD(net.parameters(), lr=0.01)
 
 
-def data(device, n):  # the n-th batch; it stays as it is
+def data(device, n):  # the n-th batch; change make and step, not this
     return torch.randn(2, ROWS, DIM, device=device).unbind()
 
 

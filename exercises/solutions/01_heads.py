@@ -13,7 +13,7 @@ def make(device):
     return None  # nothing is kept from step to step
 
 
-def data(device, n):  # the n-th batch; it stays as it is
+def data(device, n):  # the n-th batch; change make and step, not this
     return torch.randn(BATCH, SEQ, HEADS * HEAD_DIM, device=device)  # [batch, seq, heads * head_dim]
 
 

@@ -12,7 +12,7 @@ def make(device):
     return 1e-8  # added to each length, so that nothing is divided by zero
 
 
-def data(device, n):  # the n-th batch; it stays as it is
+def data(device, n):  # the n-th batch; change make and step, not this
     return torch.randn(ROWS, DIM, device=device)  # [rows, dim]
 
 

@@ -13,7 +13,7 @@ def make(device):
     return None
 
 
-def data(device, n):  # the n-th batch; it stays as it is
+def data(device, n):  # the n-th batch; change make and step, not this
     return torch.randn(TOKENS, HEADS, HEAD_DIM, device=device)  # [tokens, heads, head_dim]
 
 

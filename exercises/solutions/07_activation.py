@@ -11,7 +11,7 @@ def make(device):
     return math.sqrt(2 / math.pi)
 
 
-def data(device, n):  # the n-th batch; it stays as it is
+def data(device, n):  # the n-th batch; change make and step, not this
     return torch.randn(ROWS, DIM, device=device)
 
 

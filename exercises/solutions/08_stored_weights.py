@@ -10,7 +10,7 @@ def make(device):
     return torch.randn(DIM, DIM, device=device)  # [in, out], as the file has it
 
 
-def data(device, n):  # the n-th batch; it stays as it is
+def data(device, n):  # the n-th batch; change make and step, not this
     return torch.randn(ROWS, DIM, device=device)  # [rows, in]
 
 

@@ -11,7 +11,7 @@ def make(device):
     return 1 / math.sqrt(HEAD_DIM)
 
 
-def data(device, n):  # the n-th batch; it stays as it is
+def data(device, n):  # the n-th batch; change make and step, not this
     return torch.randn(3, BATCH, HEADS, SEQ, HEAD_DIM, device=device).unbind()
 
 

@@ -9,7 +9,7 @@ def make(device):
     return torch.full((SEQ, SEQ), float("-inf"), device=device).triu(1)  # the same in each step
 
 
-def data(device, n):  # the n-th batch; it stays as it is
+def data(device, n):  # the n-th batch; change make and step, not this
     return torch.randn(HEADS, SEQ, SEQ, device=device)  # [heads, seq, seq]
 
 

@@ -10,7 +10,7 @@ def make(device):
     return nn.Linear(DIM, VOCAB, bias=False, device=device)
 
 
-def data(device, n):  # the n-th batch; it stays as it is
+def data(device, n):  # the n-th batch; change make and step, not this
     return torch.randn(BATCH, SEQ, DIM, device=device)  # [batch, seq, dim]
 
 

@@ -13,7 +13,7 @@ def make(device):
     return nn.Linear(VOCAB, CLASSES, device=device)
 
 
-def data(device, n):  # the n-th batch; it stays as it is
+def data(device, n):  # the n-th batch; change make and step, not this
     return torch.randint(VOCAB, (TEXTS, WORDS), device=device)  # [texts, words]
 
 

@@ -15,7 +15,7 @@ def make(device):
     return parameters, torch.optim.Adam(parameters, LEARNING_RATE, (BETA1, BETA2), EPSILON, fused=True)
 
 
-def data(device, n):  # the n-th batch; it stays as it is
+def data(device, n):  # the n-th batch; change make and step, not this
     return torch.randn(TENSORS, SIZE, device=device).unbind()
 
 

@@ -17,7 +17,7 @@ def make(device):
     return net, torch.optim.SGD(net.parameters(), lr=0.01)
 
 
-def data(device, n):  # the n-th batch; it stays as it is
+def data(device, n):  # the n-th batch; change make and step, not this
     images = torch.rand(BATCH, SIDE, SIDE, device=device)  # [batch, side, side]
     return images, torch.rand(BATCH, device=device) < 0.5, torch.randint(CLASSES, (BATCH,), device=device)
 

@@ -13,7 +13,7 @@ def make(device):
     return net
 
 
-def data(device, n):  # the n-th batch; it stays as it is
+def data(device, n):  # the n-th batch; change make and step, not this
     return torch.randn(ROWS, DIM, device=device)
 
 

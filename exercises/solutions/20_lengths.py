@@ -10,7 +10,7 @@ def make(device):
     return nn.ModuleList(nn.Linear(DIM, DIM) for _ in range(LAYERS)).to(device)
 
 
-def data(device, n):  # the n-th batch; it stays as it is
+def data(device, n):  # the n-th batch; change make and step, not this
     return torch.randn(TEXTS, WORDS, DIM, device=device), torch.randint(1, WORDS, (TEXTS,)).tolist()
 
 

@@ -21,7 +21,7 @@ def make(device):
     return net, graph, x, y  # the graph uses the net's weights, and does not keep them alive
 
 
-def data(device, n):  # the n-th batch; it stays as it is
+def data(device, n):  # the n-th batch; change make and step, not this
     return torch.randn(1, DIM, device=device)
 
 

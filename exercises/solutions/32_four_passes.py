@@ -18,7 +18,7 @@ def make(device):
     return parallel, torch.optim.SGD(parallel.parameters(), lr=1.0)
 
 
-def data(device, n):  # the n-th batch of this process; it stays as it is
+def data(device, n):  # the n-th batch of this process; change make and step, not this
     whole = torch.randn(dist.get_world_size(), PARTS, ROWS, DIM, device=device)
     return whole[dist.get_rank()].unbind()  # parts of [rows, dim]
 
