@@ -361,7 +361,7 @@ class Session:
         print(textwrap.fill(f"why: {exercise.why}", 100))
         print(textwrap.fill(f"learned: {exercise.learned}", 100))
         if exercise.where_in_the_posts:
-            print(f"the posts show it in {exercise.where_in_the_posts}")
+            print(f"shown in {exercise.where_in_the_posts}")
 
     # --- Traces without a program
 
