@@ -1571,8 +1571,8 @@ def test_rows_that_each_have_a_matrix_are_not_multiplied_before_the_gather(tmp_p
         ({}, True, "Call scaled_dot_product_attention(..., enable_gqa=True)"),
         ({"way": "aten::clone"}, True, "Call scaled_dot_product_attention(..., enable_gqa=True)"),
         ({"way": "aten::reshape"}, True, "Call scaled_dot_product_attention(..., enable_gqa=True)"),
-        ({"attends": attends(heads=4)}, True, "Leave it a view"),  # as many heads: another dimension is repeated
-        ({"attends": shaped("aten::mul", 400, 300, [2, 16, 100, 16], [2, 16, 100, 16])}, True, "Leave it a view"),
+        ({"attends": attends(heads=4)}, True, "Leave the expanded tensor a view"),  # as many heads: another dimension is repeated
+        ({"attends": shaped("aten::mul", 400, 300, [2, 16, 100, 16], [2, 16, 100, 16])}, True, "Leave the expanded tensor a view"),
         ({"attends": shaped("aten::matmul", 400, 300, [2, 16, 1, 100], [2, 16, 100, 16])}, False, "A batched product writes"),
         ({"attends": shaped("aten::conv2d", 400, 300, [2, 16, 100, 16], [16, 16, 3, 3])}, False, ""),
         ({"attends": shaped("aten::mul_", 400, 300, [2, 16, 100, 16], [])}, False, ""),  # a view cannot be changed so
@@ -1580,7 +1580,7 @@ def test_rows_that_each_have_a_matrix_are_not_multiplied_before_the_gather(tmp_p
         ({"view": "aten::transpose"}, False, ""),
         ({"between": (op("aten::neg", 130, 5), op("aten::neg", 280, 5))}, False, ""),  # it is the negative that is copied
         ({"times": 1}, False, ""),
-        ({"times": 2}, True, "Leave it a view"),  # for fewer heads than the queries have
+        ({"times": 2}, True, "Leave the expanded tensor a view"),  # for fewer heads than the queries have
         ({"width": 8}, False, ""),  # another tensor than the view is copied
         ({"strides": [[6400, 1600, 1600, 16, 1]]}, False, ""),  # and so it is by its strides
         ({"strides": [[6400, 1600, 0, 16, 1]]}, True, "Call scaled_dot_product_attention(..., enable_gqa=True)"),
@@ -1780,7 +1780,7 @@ def python_step(*frames):
         ([("<built-in function collect>", 20, 300)], "collect()", "leave gc.collect() out of the step"),
         ([("torch/_tensor.py(9): __format__", 20, 300)], "torch/_tensor.py: __format__", "logger.debug('%s', x)"),
         ([("somewhere/lib/python3.12/statistics.py(9): mean", 20, 300)], "somewhere/lib/python3.12/statistics.py: mean",
-         "Call it less often, once ahead of time, or for a whole batch"),
+         "Call the function less often, once ahead of time, or for a whole batch"),
         # What runs the program's own code, the model, its backward pass or its optimizer is none.
         ([("torch/utils/_contextlib.py(9): wrapped", 20, 300)], None, ""),
         ([("torch/_tensor.py(9): backward", 20, 300)], None, ""),
@@ -1789,7 +1789,7 @@ def python_step(*frames):
         ([("torch/nn/functional.py(9): dropout", 20, 300)], None, ""),
         # The words are those of the longest.
         ([("torch/_tensor.py(9): __iter__", 20, 300), ("torch/_tensor.py(9): __format__", 330, 20)],
-         "torch/_tensor.py: __iter__, __format__", "Call it less often"),
+         "torch/_tensor.py: __iter__, __format__", "Call the function less often"),
         ([("lib.py(9): f", 20, 300)], None, ""),  # its own
         ([("statistics.py(9): mean", 20, 300), ("train.py(9): each", 25, 200)], None, ""),  # which calls the program's
         ([("statistics.py(9): mean", 20, 140)], None, ""),

@@ -249,8 +249,8 @@ def _statistics_of_a_table(trace: Trace, facts: Facts) -> Seen | None:
     "aten::sort, cumsum or a similar op whose input grows by the same number in each round",
     "Judging by the shapes, each round of a loop also puts its own rows behind those of all earlier rounds, and goes over all of "
     "them.",
-    "If it is for a metric: collect, and compute it once, after the last round. If it is to be shown on the way: every so many "
-    "rounds, or from counts that can be added up (a histogram of the scores).",
+    "If the history is for a metric: collect, and compute it once, after the last round. If it is to be shown on the way: every "
+    "so many rounds, or from counts that can be added up (a histogram of the scores).",
     source="https://lightning.ai/docs/torchmetrics/stable/pages/overview.html",
 )
 def _history_in_each_round(trace: Trace, facts: Facts) -> Seen | None:
@@ -385,8 +385,8 @@ def _is_of_workers(name: str) -> bool:
     "in each step an aten::cat of many equal tensors, of which the step made one",
     "the inputs of aten::cat: a list of tensors of one shape, far more than the step makes",
     "Judging by the shapes, a step may join its own result with those of many steps before it, and goes over all of them.",
-    "If it is for a metric (accuracy, a mean) of all steps: keep counts or sums, and add each batch's own. Else join once, when "
-    "all are there, or every so many steps.",
+    "If the history is for a metric (accuracy, a mean) of all steps: keep counts or sums, and add each batch's own. Else join "
+    "once, when all are there, or every so many steps.",
     source="https://lightning.ai/docs/torchmetrics/stable/pages/overview.html",
 )
 def _history_in_each_step(trace: Trace, facts: Facts) -> Seen | None:
@@ -499,7 +499,8 @@ def _names(trace: Trace, rows: np.ndarray) -> list[str]:
     "aten::uniform_ or normal_, many times, before the first layer of a step; then aten::copy_, where weights are loaded",
     "Random numbers are written over tensor after tensor before the layers run. It may be a network that is built: its weights "
     "are drawn, and may then be replaced by those of a file.",
-    "If it is the same network each time: build it and load its weights once, before the loop or when the service starts.",
+    "If the step makes the same network each time: build it and load its weights once, before the loop or when the service "
+    "starts.",
     source="https://docs.pytorch.org/tutorials/recipes/recipes/module_load_state_dict_tips.html",
 )
 def _network_made_in_step(trace: Trace, facts: Facts) -> Seen | None:

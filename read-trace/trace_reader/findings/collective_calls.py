@@ -357,8 +357,8 @@ def _conversions_around(trace: Trace, calls: Rows) -> Rows:
     "buffers are broadcast before each forward pass",
     "c10d::broadcast_ in DistributedDataParallel.forward",
     "DistributedDataParallel sends rank 0's buffers, such as BatchNorm's statistics, to all ranks in each step.",
-    "If they never change, or are a BatchNorm's running statistics, which training does not read: broadcast_buffers=False, and "
-    "send them once before evaluation.",
+    "If the buffers never change, or are a BatchNorm's running statistics, which training does not read: "
+    "broadcast_buffers=False, and send them once before evaluation.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
 )
 def _buffers_broadcast(trace: Trace, facts: Facts) -> Seen | None:

@@ -57,7 +57,8 @@ class _Copy(msgspec.Struct, frozen=True):
     "aten::expand, and right behind it aten::reshape, flatten, contiguous or clone with aten::copy_ inside",
     "An expanded view repeats a tensor without memory of its own. Copied, each repetition is written, and what takes it may read "
     "them all.",
-    "Leave it a view where the op that takes it broadcasts, as pointwise ops do: no reshape, flatten, contiguous or clone behind "
+    "Leave the expanded tensor a view where the op that takes it broadcasts, as pointwise ops do: no reshape, flatten, "
+    "contiguous or clone behind "
     "expand. If heads of queries share heads of keys and values: scaled_dot_product_attention(..., enable_gqa=True).",
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
 )

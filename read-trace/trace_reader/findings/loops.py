@@ -152,7 +152,8 @@ def _are_heads(trace: Trace, loop: Candidate) -> bool:
     "attention many times in a row, each time of a part of the same tensors",
     "aten::scaled_dot_product_attention between aten::slice or aten::select, with the same shapes each time",
     "Heads, samples or windows attend one after the other, each with launches of its own.",
-    "If they are heads or samples: attend in one call, whose first dimensions are samples and heads. If windows: view them as "
+    "If the parts are heads or samples: attend in one call, whose first dimensions are samples and heads. If windows: view them "
+    "as "
     "more samples. A fused kernel does not write the scores to memory, so it needs little more than the inputs and the result.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
 )
@@ -282,8 +283,8 @@ def _is_of_a_part(op: str) -> bool:
     "aten::pow and aten::sum, once for each weight, and their nodes in the backward pass",
     "The program squares and adds up tensors one after the other, as for a penalty on the weights in the loss. Each takes a pass "
     "forward, and several backward.",
-    "If it is a penalty on the weights: give the optimizer weight_decay in its place (for the sum of squares in SGD or Adam, "
-    "twice its factor).",
+    "If the loop is a penalty on the weights: give the optimizer weight_decay in its place (for the sum of squares in SGD or "
+    "Adam, twice its factor).",
 )
 def _penalty_in_the_loss(trace: Trace, facts: Facts) -> Seen | None:
     found = [one for one in loops(trace) if one.rounds >= LEAST_OF_MODELS and _is_penalty(one.ops)]
@@ -351,8 +352,8 @@ def _is_penalty(ops: tuple[str, ...]) -> bool:
     "a pattern that repeats on the CPU's lane and does nothing but read; on a GPU, a small Memcpy DtoH in each round",
     "A loop reads numbers or rows of tensors by themselves (.item(), .tolist(), .numpy()). On a GPU each reading waits for what "
     "was launched before it.",
-    "If these are parts of one tensor: read it once, before the loop, with .tolist() or .cpu(). If they are tensors of their "
-    "own: join them first (torch.stack, torch.cat), and read the result.",
+    "If the numbers are parts of one tensor: read it once, before the loop, with .tolist() or .cpu(). If they are tensors of "
+    "their own: join them first (torch.stack, torch.cat), and read the result.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.Tensor.tolist.html",
 )
 def _read_one_by_one(trace: Trace, facts: Facts) -> Seen | None:

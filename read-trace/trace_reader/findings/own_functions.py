@@ -238,7 +238,8 @@ def _own_function(trace: Trace, facts: Facts) -> Seen | None:
     "one function of a library takes much of a step",
     "the Python functions below the program's own functions (with_stack=True): a wide one",
     "The program calls this library function. Little of its time goes into matrix products or into the program's own code.",
-    "Call it less often, once ahead of time, or for a whole batch; or look for a function that does the same on whole tensors.",
+    "Call the function less often, once ahead of time, or for a whole batch; or look for a function that does the same on whole "
+    "tensors.",
 )
 def _library_function(trace: Trace, facts: Facts) -> Seen | None:
     return library_function(trace, trace, facts) if bool(np.any(trace.slices.kind == Kind.PYTHON)) else None

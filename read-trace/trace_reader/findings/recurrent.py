@@ -26,7 +26,8 @@ LEFT_OF_GATES = 0.4  # of the time of a cell's other layers, in one layer with t
     "three or four equal layers of one input in a row, then sigmoid and tanh, again and again",
     "aten::linear or conv2d with the same shapes, one for each gate, before aten::sigmoid and aten::tanh",
     "Equal layers stand before sigmoid and tanh, as those of the gates of an LSTM or GRU that is written by hand.",
-    "If they take the same input: one layer whose outputs are those of all gates (chunk or split the result), as nn.LSTM has it. "
+    "If the gates take the same input: one layer whose outputs are those of all gates (chunk or split the result), as nn.LSTM "
+    "has it. "
     "What is made of the inputs alone needs no loop: all time steps at once, before it. Of linear layers without changes to "
     "the cell: nn.LSTM or nn.GRU.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.LSTM.html",

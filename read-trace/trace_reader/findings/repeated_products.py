@@ -254,8 +254,8 @@ def _growing(lengths: np.ndarray) -> list[list[int]]:
     "in inference, two thin layers beside a large one, and a sum",
     "aten::linear with a weight of few rows, and right after it one with a weight of as few columns; aten::add behind them",
     "Low-rank adapters may run as two short layers beside each layer that they adapt, so that their result is added to its.",
-    "If they are adapters, and the same ones serve all requests: merge them into the weights once, after loading (peft: "
-    "merge_and_unload()).",
+    "If the thin layers are adapters, and the same ones serve all requests: merge them into the weights once, after loading "
+    "(peft: merge_and_unload()).",
     source="https://huggingface.co/docs/peft/main/en/developer_guides/lora",
 )
 def _adapters_not_merged(trace: Trace, facts: Facts) -> Seen | None:

@@ -121,7 +121,7 @@ def _is_whole(trace: Trace, ops: Rows, layers: np.ndarray) -> bool:
     "aten::embedding with no copy to the GPU and no op that makes numbers before it in its step",
     "A part of the network looks up numbers that its step neither copies to the GPU nor makes, beside a part that takes images. "
     "They may be the same in each step, as names of classes or prompts are.",
-    "If these numbers (texts, prompts, names of classes) stay the same: run this part once, ahead of the loop, keep its result, "
+    "If what this part takes (texts, prompts, names of classes) stays the same: run it once, ahead of the loop, keep its result, "
     "and reuse it.",
     source="https://arxiv.org/abs/2103.00020",
 )

@@ -29,7 +29,7 @@ Weight = tuple[int, ...] | None  # its shape; None: not known
     "In the steps of a training, layers with the shapes of most of those that are trained run without a gradient. It may be a "
     "validation, a rollout, a copy of the model (a moving average, an old policy, a target network), a metric that runs the "
     "model again, or frozen layers ahead of those that are trained.",
-    "If it is a validation: run it every so many steps. If its weights and data stay the same for several steps: keep its "
+    "If the pass is a validation: run it every so many steps. If its weights and data stay the same for several steps: keep its "
     "result. If it is for a metric: take the outputs of the training's own pass.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.no_grad.html",
 )
@@ -94,8 +94,8 @@ def _frozen_layers(trace: Trace, facts: Facts) -> Seen | None:
     "the argument Sequence number, which grows from layer to layer, and no node of the backward pass with these numbers",
     "Autograd records these layers and keeps what their backward pass would need, but in the recorded steps no backward pass "
     "goes through them. They may be a rollout, a target network, a teacher, a metric, or a loss that is only shown.",
-    "If nothing of what they compute is trained on: run them under torch.no_grad() (or torch.inference_mode()), or detach() what "
-    "is kept of a running sum. It takes less memory, and less time per op.",
+    "If nothing of what these layers compute is trained on: run them under torch.no_grad() (or torch.inference_mode()), or "
+    "detach() what is kept of a running sum. It takes less memory, and less time per op.",
     source="https://docs.pytorch.org/docs/stable/notes/autograd.html#locally-disabling-gradient-computation",
 )
 def _graph_never_used(trace: Trace, facts: Facts) -> Seen | None:

@@ -235,7 +235,7 @@ def _three_places(sections: Sequence[_Part], lights: "_Lights") -> list[str]:
         number, name = lights.number(light), _text(cells[0], LONGEST_CELL)
         button = name if number is None else f'<button type="button" class="lights" data-light="{number}">{name}</button>'
         items.append(f"<li>{button} {_text(cells[gone])}</li>")
-    return ['<p class="head">A step saves without one of these:</p><ol class="places">', *items, "</ol>"]
+    return ['<p class="head">Without one of these, a step saves:</p><ol class="places">', *items, "</ol>"]
 
 
 def _step(bars: Sequence[StepBar]) -> list[str]:
