@@ -3,14 +3,18 @@
 import random
 import re
 
+from msgspec.structs import replace
 import pytest
 from reader_helpers import FAULTS, GALLERY
 from reader_helpers.events import ADD, GEMM, annotation, kernel, launch, on, op, step, write
 from reader_helpers.played import as_played  # noqa: F401  # in each test of this file
-from trace_reader import cli
+from trace_reader import cli, read
 from trace_reader.analysis.replay.what_if import Gain
+from trace_reader.analysis.trace.facts import Finding
+from trace_reader.analysis.trace.utilization import Utilization
+from trace_reader.report import trace_report as trace_report_module
 from trace_reader.report.document import Column, Document, Style, Table, TablePart
-from trace_reader.report.trace_report import called_first
+from trace_reader.report.trace_report import NOTHING_FAR, best_of, called_first, nothing_is_far, trace_report
 from trace_reader.write import plain_text
 from trace_reader.write.plain_text import shortened
 
@@ -202,6 +206,28 @@ def test_a_bound_of_nearly_all_is_told_where_most_of_the_steps_is_of_it(tmp_path
               op("aten::mm", 1000 * n + loader_us, 1000 - loader_us))]  # fmt: skip
     out = told(capsys, write(tmp_path / "t.json", *events))
     assert ("best change (input-bound, saves up to 96% of a step)" in out) is told_of
+
+
+def test_of_a_run_whose_ops_are_as_fast_as_usual_it_is_said_and_the_report_ends(monkeypatch):
+    facts = read(str(GALLERY / "01_matmul_add" / "4096_bf16_warm_eager_record_shapes.json"))
+    lines = nothing_is_far(facts)
+    assert lines.startswith(
+        f"{NOTHING_FAR}: the ops reach what is usual for their kind, and no finding is known to save something. "
+    )
+    assert best_of(facts) is None
+    some = Finding("sync-in-step", "seen", "means", "next", None, (), Gain(0.0, 0.05))
+    few, much = (replace(facts, findings=(*facts.findings, replace(some, gain=Gain(0.0, high)))) for high in (0.05, 0.06))
+    assert "no finding saves more than 5% of a step. What is left" in nothing_is_far(few) and nothing_is_far(much) == ""
+    assert nothing_is_far(replace(facts, verdict="overhead-bound")) == ""
+    change = replace(some, slug="channels-first-on-cpu", gain=None, share=0.3)  # which cannot be played
+    assert nothing_is_far(replace(facts, findings=(*facts.findings, change))) == ""
+    short = Style()
+    own, lesson = (plain_text.write(trace_report(one, short)) for one in (replace(facts, lesson={}), facts))
+    assert "\nSteps" in lesson and "\nSteps" not in own and "\nmore with --all: places, " in own
+    slow = [replace(one, to_gain_us=one.time_us) for one in facts.op_shapes]
+    assert nothing_is_far(replace(facts, op_shapes=tuple(slow))) == ""
+    monkeypatch.setattr(trace_report_module, "utilization", lambda _: Utilization(1, 0.29, 0.4, 0.0))
+    assert nothing_is_far(facts) == ""
 
 
 def test_a_long_name_loses_its_middle_in_markdown_too(capsys):

@@ -114,8 +114,8 @@ def _tables(out: Document, view: TraceView, ends_here: bool) -> list[str]:
         with failures.caught(f"the table {table.key}"):
             if not table.shown(view):
                 continue
-            if (ends_here and table.name) or (out.style.is_short and table.short_rows is None):
-                left_out.append(table.name)
+            if ends_here or (out.style.is_short and table.short_rows is None):
+                left_out += [table.name] * bool(table.name)
             elif table is MEMORY:
                 _memory(out, view.facts, out.style)
             elif table is IDLE and view.facts.idle is not None:
