@@ -334,7 +334,8 @@ CASES = {
     ),
     "wide-window": case(
         Made("aten::conv2d", dims=[[4, 16, 64, 64], [16, 1, 9, 9]], types=["float"] * 2, values=["", ""]),
-        but=Made("aten::conv2d", dims=[[4, 17, 64, 64], [17, 1, 9, 9]], types=["float"] * 2, values=["", ""]),
+        but=[Made("aten::conv2d", dims=[[4, 17, 64, 64], [17, 1, 9, 9]], types=["float"] * 2, values=["", ""]),
+             Made("aten::conv2d", dims=[[4, 16, 64, 64], [16, 1, 9, 9], [16]], types=["float"] * 3, values=["", "", ""])],
     ),
     "wide-window-on-cpu": case(
         Made("aten::conv2d", kernel=None, dims=[[4, 3, 64, 64], [3, 1, 32, 32]], types=["float"] * 2, values=["", ""]),
@@ -343,7 +344,8 @@ CASES = {
     "small-matrices-one-by-one": case(
         Made("aten::linalg_svd", n=4, dims=[[3, 3]], types=["float"], values=[""]),
         but=[Made("aten::linalg_svd", n=4, dims=[[8, 3, 3]], types=["float"], values=[""]),
-             Made("aten::linalg_svd", n=3, dims=[[3, 3]], types=["float"], values=[""])],
+             Made("aten::linalg_svd", n=3, dims=[[3, 3]], types=["float"], values=[""]),
+             Made("aten::linalg_svd", n=4, dims=[[65, 65]], types=["float"], values=[""])],
     ),
     "gathered-then-reduced": case(
         Made("aten::embedding", then=(Made("aten::unsqueeze", us=50, kernel=None), Made("aten::mean", us=100))),

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from reader_helpers import GALLERY
 from reader_helpers.events import (
@@ -34,9 +35,9 @@ from trace_reader.analysis.trace.collectives import OF_COLLECTIVES
 from trace_reader.analysis.trace.cpu_time import CpuActivity
 from trace_reader.analysis.trace.critical_path import critical_path, windows
 from trace_reader.analysis.trace.facts import Finding
-from trace_reader.findings import PATTERNS, is_generic, rank_of_finding
+from trace_reader.findings import PATTERNS, Reading, _with_parts, is_generic, rank_of_finding
 from trace_reader.findings.catalogue import ENTRIES
-from trace_reader.findings.registry import a_step
+from trace_reader.findings.registry import Seen, a_step
 from trace_reader.findings.verdict import verdict_sentence
 
 HEAVY = dict(regs=168, shared=213188, grid=(2, 66, 1), block=(384, 1, 1))
@@ -2098,6 +2099,16 @@ def test_a_recording_may_synchronize_at_its_ends_but_a_program_in_each_step(tmp_
     assert told == seen if seen is None else told.startswith(f"{seen}; ")
 
 
+def test_a_program_may_synchronize_behind_all_launches_of_one_step_in_the_middle(tmp_path):
+    events = [e for n in range(3) for e in (step(n, 100 * n, 100), launch(100 * n + 20, n), kernel(ADD, 100 * n + 22, 70, n))]
+    told = found(tmp_path, [*events, call("cudaDeviceSynchronize", 130, 63, 9)])
+    assert told["sync-in-step"].startswith(
+        "1 synchronizing call in 2 steps took 63.0 µs: in no op (1 call, 63.0 µs)"
+    )  # of the path
+    last = found(tmp_path, [*events, call("cudaDeviceSynchronize", 230, 63, 9)])
+    assert "sync-in-step" not in last
+
+
 def test_a_synchronize_of_what_is_sent_is_spared_by_pinned_memory(tmp_path):
     events = [step(0, 0, 100), op("aten::copy_", 4, 60), call("cudaMemcpyAsync", 5, 3, 1),
               memcpy(10, 44, 1, name="Memcpy HtoD (Pageable -> Device)", bytes=4_000_000),
@@ -4063,6 +4074,7 @@ def test_what_an_optimizer_does_of_the_weights_of_a_loop_goes_with_it(tmp_path):
         ([1, 4], "Addmm", False),  # what the first layer makes has two uses: the next round may take it
         ([1, 4], "torch::autograd::AccumulateGrad", True),  # to the gradient of the step before
         ([4, 4], None, False),  # four layers, one after the other
+        ([1, 4], "beside the nodes", False),
     ],
 )
 def test_what_the_backward_pass_adds_nothing_to_has_one_use(tmp_path, last, added_in, told):
@@ -4077,6 +4089,7 @@ def test_what_the_backward_pass_adds_nothing_to_has_one_use(tmp_path, last, adde
             weight = name.startswith("torch")
             nodes += [op(f"{evaluate}{name}{'' if weight else 'Backward0'}", at, 25, **({} if weight else own))]
             nodes += [op("aten::add_", at + 5, 10)] * (name == added_in)
+        nodes += [op("aten::add_", 456 + 120 * n, 3)] * (added_in == "beside the nodes")
     seen = found(tmp_path, [step(0, 0, 1000), *made, *on(2, *nodes)])
     words = "in a row (forward and backward), per step: 4 x (2 x aten::linear, aten::relu), 4 x ("
     assert seen.get("loop-of-small-products", "")[: len(words)] == words * told
@@ -4086,6 +4099,8 @@ def test_optimizer_steps_with_ops_between_them_are_of_several_batches_unless_the
     assert "many-optimizer-steps" not in found(tmp_path, [step(0, 0, 1000), *hooked(9, ["aten::linear"])])
     node = op("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 0, 890)
     assert "many-optimizer-steps" in found(tmp_path, [step(0, 0, 1000), node, *hooked(9, ["aten::linear"])])
+    two = [e for n in range(2) for e in (step(n, 1000 * n, 1000), *(later(e, 1000 * n) for e in hooked(9)))]
+    assert found(tmp_path, two)["many-optimizer-steps"].startswith("8 more optimizer steps in each, 400.0 µs of CPU time: ")
 
 
 @pytest.mark.parametrize(
@@ -4113,6 +4128,36 @@ def test_what_is_gathered_and_joined_can_be_multiplied_before(tmp_path, gathers,
     one = findings.get("gathered-then-multiplied")
     assert (one.seen if one else "") == told
     assert one is None or one.next.startswith("Split the layer's weight by the parts that are joined")
+
+
+def test_advice_for_nearly_every_run_has_no_parts_and_what_has_no_gain_is_none(tmp_path):
+    reading = examine(load(str(write(tmp_path / "a.json", step(0, 0, 1000), op("aten::mm", 0, 500)))))
+    ops, gain = reading.trace.ops, Gain(0.1, 0.2)
+
+    def part_of(*findings):
+        made = [Finding(slug, "seen", "means", "next", 0.5, (), gain if has_gain else None) for slug, has_gain in findings]
+        seen = {slug: Seen("seen", ops) for slug, _ in findings}
+        facts = msgspec.structs.replace(reading.facts, findings=tuple(made))
+        return _with_parts(Reading(reading.trace, facts, seen)).facts.findings[1].part_of
+
+    assert part_of(("order-statistics", True), ("whole-sort", True)) == "order-statistics"
+    assert part_of(("hotspot", True), ("whole-sort", True)) is None
+    assert part_of(("order-statistics", True), ("whole-sort", False)) is None
+    assert part_of(("order-statistics", False), ("whole-sort", True)) is None
+
+
+def test_of_what_is_not_taken_at_once_nobody_knows_whether_a_later_round_takes_it(tmp_path):
+    """By the backward pass each result has one use; but the first one is taken behind another op."""
+    evaluate = "autograd::engine::evaluate_function: "
+    made, nodes = list[dict](), list[dict]()
+    ops = (("linear", [[2, 4], [4, 4]]), ("mm", [[2, 3], [3, 5]]), ("relu", [[2, 4]]), ("linear", [[2, 4], [1, 4]]))
+    for n in range(4):
+        for k, (name, dims) in enumerate(ops):
+            one = shaped(f"aten::{name}", 80 * n + 19 * k + 1, 18, *dims)
+            made += [{**one, "args": {**one["args"], "Sequence number": 4 * n + k + 1, "Fwd thread id": 0}}]
+            own = {"Sequence number": 4 * (3 - n) + 4 - k, "Fwd thread id": 1}
+            nodes += [op(f"{evaluate}{'Relu' if k == 1 else 'Addmm'}Backward0", 340 + 120 * n + 30 * k, 25, **own)]
+    assert "loop-of-small-products" not in found(tmp_path, [step(0, 0, 1000), *made, *on(2, *nodes)])
 
 
 def test_a_finding_whose_work_lies_in_that_of_an_earlier_one_is_a_part_of_it(tmp_path):

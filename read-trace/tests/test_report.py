@@ -197,6 +197,9 @@ def test_a_change_that_cannot_be_played_is_told_before_advice_for_nearly_every_r
         events += [*on(threads[n % 2], launch(30 * n, n)), kernel(ADD, 30 * n + 5, 2, n)]
     lines = told(capsys, write(tmp_path / "t.json", *events)).splitlines()
     assert [line.split(" of ")[0] for line in lines if line.startswith(("first change", "best change"))] == first
+    facts = read(str(tmp_path / "t.json"))
+    unplayed = replace(facts, findings=tuple(replace(one, gain=None) for one in facts.findings))  # as of a rank of a job
+    assert best_of(unplayed) is None
 
 
 @pytest.mark.parametrize(("loader_us", "told_of"), [(960, True), (300, False)])

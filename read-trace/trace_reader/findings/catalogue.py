@@ -37,7 +37,7 @@ LONG_FILTER, LONG_LIST = 256, 64  # taps; tensors
 # Rows and columns of a filter; on a CPU: one of 25 saved nothing, cut in two, one of 41 a third of a step (two cores, torch 2.15,
 # 2026-11-29). Filters.
 WIDE_WINDOW, VERY_WIDE_WINDOW, FEW_CHANNELS = 9, 32, 16
-SMALL_MATRIX = 64  # rows and columns
+SMALL_SIDE = 64  # rows and columns of a matrix
 THIN = 8  # times as long as the inner dimension of a product of low rank are the others, at least
 LARGE_SQUARE, MANY_BESIDE = 1024, 4  # rows; times as many as the other side has columns
 SMALL_MATRIX = 1 << 16  # elements
@@ -128,7 +128,7 @@ def _wide_window(tensors: list[Tensor | None], inputs: Inputs, least: int = WIDE
 
 def _small_matrix(tensors: list[Tensor | None], inputs: Inputs) -> bool:
     matrix = next(iter(tensors), None)
-    return matrix is not None and len(matrix.shape) == 2 and max(matrix.shape) <= SMALL_MATRIX
+    return matrix is not None and len(matrix.shape) == 2 and max(matrix.shape) <= SMALL_SIDE
 
 
 def _long_list(tensors: list[Tensor | None], inputs: Inputs) -> bool:
