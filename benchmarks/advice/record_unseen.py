@@ -1,7 +1,7 @@
-"""Time each pair of unseen_pairs.py (or of _2.py to _22.py) without the profiler, before and after its change, in turns;
+"""Time each pair of unseen_pairs.py (or of _2.py to _23.py) without the profiler, before and after its change, in turns;
 then record both.
 
-    uv run python benchmarks/advice/record_unseen.py FOLDER [PAIR ...] [--device cuda|cpu] [--set 1|...|22]
+    uv run python benchmarks/advice/record_unseen.py FOLDER [PAIR ...] [--device cuda|cpu] [--set 1|...|23]
 
 FOLDER/NAME.before.json.gz and NAME.after.json.gz are the traces, FOLDER/pairs.json what was measured, by pair. Each pair is a
 process of its own, with a minute's time, in which nothing has been profiled before the times are taken. The CPU's pairs run on
@@ -44,6 +44,7 @@ from advice.unseen_pairs_19 import UNSEEN as UNSEEN_19
 from advice.unseen_pairs_20 import UNSEEN as UNSEEN_20
 from advice.unseen_pairs_21 import UNSEEN as UNSEEN_21
 from advice.unseen_pairs_22 import UNSEEN as UNSEEN_22
+from advice.unseen_pairs_23 import UNSEEN as UNSEEN_23
 import torch
 from torch.profiler import profile, record_function, schedule
 
@@ -72,6 +73,7 @@ SETS = {
     20: UNSEEN_20,
     21: UNSEEN_21,
     22: UNSEEN_22,
+    23: UNSEEN_23,
 }
 
 
@@ -180,7 +182,7 @@ def main() -> int:
     parser.add_argument("pairs", nargs="*", metavar="PAIR", help=every)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument(
-        "--set", type=int, choices=tuple(SETS), default=1, help="2 to 22: the pairs of unseen_pairs_2.py to _22.py"
+        "--set", type=int, choices=tuple(SETS), default=1, help="2 to 23: the pairs of unseen_pairs_2.py to _23.py"
     )
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
