@@ -101,6 +101,7 @@ ROWS: dict[str, Any] = {
     "dims": [[64, 10007], [], [], []], "types": ["float", "", "", ""], "values": ["", "[1]", "0", "True"], "kernel": None
 }  # fmt: skip
 SQUARED: dict[str, Any] = {"dims": [[512, 64], [64, 512]], "types": ["float"] * 2, "values": [""] * 2}
+POOLED: dict[str, Any] = {"dims": [[2, 3, 64, 64], [], []], "types": ["float", "ScalarList", "ScalarList"]}
 MADE: dict[str, Any] = {"dims": [[512, 512]], "types": ["float"], "values": [""]}
 ADDS: dict[str, Any] = {"dims": [[64, 64], [], [4096, 32], []], "types": ["float"] * 4, "kernel": None}
 CASES = {
@@ -336,6 +337,16 @@ CASES = {
         Made("aten::conv2d", dims=[[4, 16, 64, 64], [16, 1, 9, 9]], types=["float"] * 2, values=["", ""]),
         but=[Made("aten::conv2d", dims=[[4, 17, 64, 64], [17, 1, 9, 9]], types=["float"] * 2, values=["", ""]),
              Made("aten::conv2d", dims=[[4, 16, 64, 64], [16, 1, 9, 9], [16]], types=["float"] * 3, values=["", "", ""])],
+    ),
+    "wide-pool": case(
+        Made("aten::max_pool2d", values=["", "[9, 9]", "[1, 1]"], **POOLED),
+        but=[Made("aten::max_pool2d", values=["", "[9, 9]", "[9, 9]"], **POOLED),
+             Made("aten::max_pool2d", values=["", "[9, 8]", "[1, 1]"], **POOLED),
+             Made("aten::max_pool2d", values=["", "[9, 9]", "[]"], **POOLED)],
+    ),
+    "gradients-of-parts": case(
+        Made("aten::select_backward", n=8), how={"training": True},
+        but=Made("aten::select_backward", n=7),
     ),
     "wide-window-on-cpu": case(
         Made("aten::conv2d", kernel=None, dims=[[4, 3, 64, 64], [3, 1, 32, 32]], types=["float"] * 2, values=["", ""]),

@@ -126,6 +126,12 @@ def _wide_window(tensors: list[Tensor | None], inputs: Inputs, least: int = WIDE
     return filters.shape[0] <= FEW_CHANNELS and min(filters.shape[2:]) >= least
 
 
+def _wide_pool(tensors: list[Tensor | None], inputs: Inputs) -> bool:
+    """A window of at least WIDE_WINDOW rows and columns, which goes on by one position."""
+    window, stride = ([int(n) for n in re.findall(r"\d+", str(text))] for text in (*(inputs.values or ()), "", "", "")[1:3])
+    return min(window, default=0) >= WIDE_WINDOW and len(window) == 2 and stride == [1, 1]
+
+
 def _small_matrix(tensors: list[Tensor | None], inputs: Inputs) -> bool:
     matrix = next(iter(tensors), None)
     return matrix is not None and len(matrix.shape) == 2 and max(matrix.shape) <= SMALL_SIDE
@@ -302,7 +308,7 @@ _SHAPES: dict[str, Callable[[list[Tensor | None], Inputs], bool]] = {
     "large_table": _large_table, "large_vocabulary": _large_vocabulary, "mask": _mask, "low_rank": _low_rank,
     "many_logits": _many_logits, "long_filter": _long_filter, "long_list": _long_list, "square": _square,
     "wide_window": _wide_window, "very_wide_window": partial(_wide_window, least=VERY_WIDE_WINDOW),
-    "small_matrix": _small_matrix,
+    "small_matrix": _small_matrix, "wide_pool": _wide_pool,
     "padding_mask": _padding_mask, "width_one": _width_one, "all_with_all": _all_with_all, "columns": _columns,
     "of_weights": _of_weights, "vector": _vector, "square_result": _square_result, "accumulates": _accumulates,
     "odd_length": _odd_length,
