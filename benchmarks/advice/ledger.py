@@ -180,7 +180,7 @@ WHY = {
     "sheep_told_by_their_faces": "no finding says what a mask of booleans takes on a CPU",
     "tortoises_tracked_to_water": "only the many ops were told; gradients of parts are known since, 0.38 to 0.73",
     "curling_stones_swept": "recorded without the program's functions: only the time between the ops was told",
-    "weather_vanes_read_hourly": "with stacks a recorded step takes 37 ms, a timed one 19: calls of Python look longer than they are",
+    "weather_vanes_read_hourly": "with stacks a recorded step takes 37 ms, a timed one 19: Python's calls look longer",
     "bakeries_selling_together": "no rule knows a full covariance of few factors",
     "dunes_surveyed_after_storms": "no rule knows a product of two matrices that is written out (Kronecker)",
     "laundry_loads_sorted": "no rule knew one optimizer for each parameter; one does since, 0.16 to 0.48",
@@ -725,11 +725,11 @@ three sets of that day together, 52 of 66 changes are named (79%), 39 gains are 
 steps hold (85%). A set of this size says little by itself. Rules were written and changed afterwards with this set in view.
 
 The twenty-third set, for two cores alone, is by an eleventh writer (2026-11-29), and was recorded and scored once, after the
-rules had been corrected with the twenty-second set in view. One finding matched a pattern by chance (`shipwrecks_under_the_sonar`), and
-counts as not named. Of 13 changes that save something 6 are named by the first two findings (46%), and 4 gains are inside (31%),
-with a score of 0.78; nothing is promised of the three nulls, and 12 of 16 plain steps hold. Of both sets, 28 of 39 changes are
-named (72%), and 24 gains are inside (62%), with a score of 0.56. So what the twenty-second set showed on two cores was chance in
-part: its faults were nearer to those that the rules know.
+rules had been corrected with the twenty-second set in view. One finding matched a pattern by chance
+(`shipwrecks_under_the_sonar`), and counts as not named. Of 13 changes that save something 6 are named by the first two findings
+(46%), and 4 gains are inside (31%), with a score of 0.78; nothing is promised of the three nulls, and 12 of 16 plain steps
+hold. Of both sets, 28 of 39 changes are named (72%), and 24 gains are inside (62%), with a score of 0.56. So what the
+twenty-second set showed on two cores was chance in part: its faults were nearer to those that the rules know.
 
 A model that knew none of the twenty-second set's programs read the first screens of ten of them (seven on the H200), and said
 what to change first. In nine it chose the change that was made; in five of these its own guess of the gain held what was

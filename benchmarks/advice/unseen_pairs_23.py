@@ -6,6 +6,7 @@ import io
 from itertools import pairwise
 import math
 import random
+from typing import Any
 
 from advice.unseen_pairs import Step, Unseen, pairs_into
 from advice.unseen_parts import convolutions
@@ -381,8 +382,8 @@ def rumours_through_a_village(device: str, changed: bool) -> Step:
     people, links, width, layers = 600, 7000, 96, 2
     with torch.device(device):
         lift, head = nn.Linear(16, width), nn.Linear(width, 3)
-        talks = nn.ModuleList([nn.Linear(2 * width, width) for _ in range(layers)])
-        turns = nn.ModuleList([nn.Linear(2 * width, width) for _ in range(layers)])
+        talks: Any = nn.ModuleList([nn.Linear(2 * width, width) for _ in range(layers)])
+        turns: Any = nn.ModuleList([nn.Linear(2 * width, width) for _ in range(layers)])
         source, target = torch.randint(people, (2, links)).unbind(0)
         traits, heard = torch.randn(people, 16), torch.randint(3, (people,))
     weights = [p for part in (lift, head, talks, turns) for p in part.parameters()]
@@ -467,8 +468,8 @@ def weather_vanes_read_hourly(device: str, changed: bool) -> Step:
     def step() -> Tensor:
         rows = [text.split(";") for text in texts]
         if changed:
-            moments = np.array([row[0] for row in rows], dtype="datetime64[s]") - np.datetime64(start, "s")
-            seconds = torch.from_numpy(moments.astype(np.float64))
+            since = np.array([row[0] for row in rows], dtype="datetime64[s]") - np.datetime64(start, "s")
+            seconds = torch.from_numpy(since.astype(np.float64))
         else:
             moments = [datetime.strptime(row[0], "%Y-%m-%d %H:%M:%S") - start for row in rows]
             seconds = torch.tensor([moment.total_seconds() for moment in moments], dtype=torch.float64)
