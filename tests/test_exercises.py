@@ -310,6 +310,7 @@ SLOWED = {  # what a program changes of torch, so that the one as given takes lo
     "an op that sleeps": (f"{SLOW.format('torch.mul')}torch.mul = slow", ""),
     "an op of tensors": (f"{SLOW.format('torch.Tensor.__mul__')}torch.Tensor.__mul__ = slow", ""),
     "in its step": (SLOW.format("torch.mul"), "torch.mul = slow; "),
+    "a method that is inherited": (f"{SLOW.format('torch.Tensor.sub')}torch.Tensor.sub = slow\nfast = torch.mul", ""),
 }
 
 
@@ -318,11 +319,28 @@ def test_what_a_program_changes_of_torch_holds_for_itself_alone(program, cpu, ho
     for owner, name in ((torch, "mul"), (torch.Tensor, "__mul__")):
         monkeypatch.setattr(owner, name, getattr(owner, name))
     before, first = SLOWED[how]
-    given = program("given", "return model * x", "return torch.mul(model * x, 1)")
+    given = program("given", "return model * x", "return torch.mul(model * x, 1).sub(0)")
     mine = program("mine", "return model * x", f"{first}return fast(model, x)")
     mine.write_text(mine.read_text().replace("import torch\n", f"import torch\n{before}\n", 1))
     found, _ = measure.measure(given, mine, cpu)
     assert found["differs"] == "" and min(found["times_us"]["given"]) < 10_000
+
+
+def test_a_program_may_set_the_precision_of_its_products_by_op(program, cpu):
+    mine = program("mine", "return model * x", "torch.backends.mkldnn.matmul.fp32_precision = 'ieee'; return model * x")
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    try:
+        assert measure.measure(program(), mine, cpu)[0]["differs"] == ""
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = before
+
+
+def test_what_makes_wrong_results_look_right_holds_for_its_program_alone(program, cpu):
+    """A difference that is always nothing: __sub__ is a method that torch.Tensor has inherited."""
+    mine = program("mine", "return model * x", "return model * x * 7")
+    mine.write_text(mine.read_text().replace("import torch\n", "import torch\ntorch.Tensor.__sub__ = lambda a, b: a * 0\n", 1))
+    assert measure.measure(program(), mine, cpu)[0]["differs"].startswith("output 1 differs by up to ")
+    assert "__sub__" not in vars(torch.Tensor)
 
 
 def test_threads_that_a_program_sets_are_its_own(program, cpu):

@@ -54,8 +54,10 @@ MOST_BYTES = 128e6  # of the batches of a round
 SETTINGS: dict[Any, tuple[Any, Any]] = {
     "threads": (torch.get_num_threads, torch.set_num_threads),
     "dtype": (torch.get_default_dtype, torch.set_default_dtype),
-    "precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    "precision": (lambda: _precision(), torch.set_float32_matmul_precision),
     "gradients": (torch.is_grad_enabled, torch.set_grad_enabled),
+    "anomalies": (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+    "benchmark": (lambda: torch.backends.cudnn.benchmark, lambda value: setattr(torch.backends.cudnn, "benchmark", value)),
 }
 OF_EARLIER_BATCHES = "does the program keep results of earlier batches, or stop computing after some?"
 OF_ANOTHER_MODEL = "is something of the first one kept outside of the model that make() returns?"
@@ -81,9 +83,18 @@ def _of_its_author(path: Path) -> Iterator[None]:
         raise BrokenError("".join(traceback.format_exception(type(error), error, frames)).rstrip()) from None
 
 
+def _precision() -> Any:
+    """Return the precision of products in float32; LEFT where a program has set it by op, which cannot be asked as one."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return LEFT
+
+
 def _settings() -> dict[Any, Any]:
     """Return what a program can change of torch for others: its functions and classes' methods, and numbers that hold for all."""
-    owners = (torch, torch.Tensor, torch.nn.Module, torch.nn.functional, torch.autograd, torch.linalg, torch.fft, torch.special)
+    owners = (torch, torch.Tensor, torch.nn, torch.nn.Module, torch.nn.functional, torch.optim, torch.autograd, torch.linalg,
+              torch.fft, torch.special)  # fmt: skip
     found: dict[Any, Any] = {
         (owner, name): value for owner in owners for name, value in vars(owner).items() if not isinstance(value, ModuleType)
     }
@@ -91,10 +102,16 @@ def _settings() -> dict[Any, Any]:
 
 
 def _set(settings: dict[Any, Any], now: dict[Any, Any]) -> None:
-    """Bring torch back to such settings, from those that it has now; what is new stays, which nothing else asks for."""
+    """Bring torch back to such settings, from those that it has now. What is new stays, which nothing else asks for, but for what
+    hides a method that a class has inherited.
+    """
+    for key in now.keys() - settings.keys():
+        owner, name = key
+        if isinstance(owner, type) and any(name in vars(base) for base in owner.__mro__[1:]):
+            delattr(owner, name)
     for key, value in settings.items():
         if key in SETTINGS:
-            if now[key] != value:
+            if now[key] != value and LEFT is not value and LEFT is not now[key]:
                 SETTINGS[key][1](value)
         elif now.get(key, LEFT) is not value:
             owner, name = key

@@ -101,6 +101,7 @@ ROWS: dict[str, Any] = {
     "dims": [[64, 10007], [], [], []], "types": ["float", "", "", ""], "values": ["", "[1]", "0", "True"], "kernel": None
 }  # fmt: skip
 SQUARED: dict[str, Any] = {"dims": [[512, 64], [64, 512]], "types": ["float"] * 2, "values": [""] * 2}
+PART: dict[str, Any] = {"dims": [[64, 256], [], [], []], "types": ["float", "ScalarList", "Scalar", "Scalar"]}
 POOLED: dict[str, Any] = {"dims": [[2, 3, 64, 64], [], []], "types": ["float", "ScalarList", "ScalarList"]}
 MADE: dict[str, Any] = {"dims": [[512, 512]], "types": ["float"], "values": [""]}
 ADDS: dict[str, Any] = {"dims": [[64, 64], [], [4096, 32], []], "types": ["float"] * 4, "kernel": None}
@@ -336,17 +337,19 @@ CASES = {
     "wide-window": case(
         Made("aten::conv2d", dims=[[4, 16, 64, 64], [16, 1, 9, 9]], types=["float"] * 2, values=["", ""]),
         but=[Made("aten::conv2d", dims=[[4, 17, 64, 64], [17, 1, 9, 9]], types=["float"] * 2, values=["", ""]),
-             Made("aten::conv2d", dims=[[4, 16, 64, 64], [16, 1, 9, 9], [16]], types=["float"] * 3, values=["", "", ""])],
+             Made("aten::conv2d", dims=[[4, 16, 64, 64], [16, 1, 9, 9], [16]], types=["float"] * 3, values=["", "", ""]),
+             Made("aten::conv2d", dims=[[4, 1, 64, 64], [16, 1, 9, 9]], types=["float"] * 2, values=["", ""])],
     ),
     "wide-pool": case(
         Made("aten::max_pool2d", values=["", "[9, 9]", "[1, 1]"], **POOLED),
         but=[Made("aten::max_pool2d", values=["", "[9, 9]", "[9, 9]"], **POOLED),
              Made("aten::max_pool2d", values=["", "[9, 8]", "[1, 1]"], **POOLED),
-             Made("aten::max_pool2d", values=["", "[9, 9]", "[]"], **POOLED)],
+             Made("aten::max_pool2d", values=["", "[9, 9]", "[]"], **POOLED),
+             Made("aten::max_pool2d", values=["", "[33, 33]", "[1, 1]"], **POOLED)],  # few windows
     ),
     "gradients-of-parts": case(
-        Made("aten::select_backward", n=8), how={"training": True},
-        but=Made("aten::select_backward", n=7),
+        Made("aten::select_backward", n=8, values=["", "[64, 64, 256]", "1", "0"], **PART), how={"training": True},
+        but=Made("aten::select_backward", n=7, values=["", "[64, 64, 256]", "1", "0"], **PART),
     ),
     "wide-window-on-cpu": case(
         Made("aten::conv2d", kernel=None, dims=[[4, 3, 64, 64], [3, 1, 32, 32]], types=["float"] * 2, values=["", ""]),
@@ -356,7 +359,8 @@ CASES = {
         Made("aten::linalg_svd", n=4, dims=[[3, 3]], types=["float"], values=[""]),
         but=[Made("aten::linalg_svd", n=4, dims=[[8, 3, 3]], types=["float"], values=[""]),
              Made("aten::linalg_svd", n=3, dims=[[3, 3]], types=["float"], values=[""]),
-             Made("aten::linalg_svd", n=4, dims=[[65, 65]], types=["float"], values=[""])],
+             Made("aten::linalg_svd", n=4, dims=[[65, 65]], types=["float"], values=[""]),
+             Made("aten::linalg_solve", n=4, dims=[[3, 3], [3, 65]], types=["float"] * 2, values=["", ""])],
     ),
     "gathered-then-reduced": case(
         Made("aten::embedding", then=(Made("aten::unsqueeze", us=50, kernel=None), Made("aten::mean", us=100))),
@@ -531,3 +535,22 @@ def test_scores_of_attention_are_no_matrix_of_low_rank(tmp_path, batches, is_tol
     dims = [[batches, 1024, 4], [batches, 4, 1024]]
     product = Made("aten::bmm", dims=dims, types=["float", "float"], values=["", ""])
     assert ("low-rank-product-written-out" in slugs(tmp_path, product, LINEAR)) is is_told
+
+
+@pytest.mark.parametrize(
+    ("values", "is_told"),
+    [
+        (["[64, 64, 256]"] * 8, True),
+        (["[64, 64, 256]"] * 7 + ["[64, 32, 256]"], False),  # of two tensors
+    ],
+)
+def test_parts_are_counted_of_tensors_of_one_shape(tmp_path, values, is_told):
+    made = [Made("aten::select_backward", values=["", whole, "1", str(n)], **PART) for n, whole in enumerate(values)]
+    assert ("gradients-of-parts" in slugs(tmp_path, *made, training=True)) is is_told
+
+
+def test_small_matrices_are_counted_of_one_op_and_one_shape(tmp_path):
+    ops = [Made(f"aten::linalg_{name}", dims=[[48, 48]], types=["float"], values=[""]) for name in ("svd", "inv", "det", "eigh")]
+    sizes = [Made("aten::linalg_svd", dims=[[n, n]], types=["float"], values=[""]) for n in (5, 11, 23, 47)]
+    assert all("small-matrices-one-by-one" not in slugs(tmp_path, *made) for made in (ops, sizes))
+    assert "small-matrices-one-by-one" in slugs(tmp_path, *ops, *ops[:1] * 3)

@@ -4119,14 +4119,16 @@ def test_optimizer_steps_with_ops_between_them_are_of_several_batches_unless_the
         ([100, 401], 32, ""),  # nearly as many rows as are gathered
         ([100], 33, ""),  # most columns come from elsewhere
         ([100, 100], 31, ""),  # fewer than are gathered
+        ([100, 100], 32, "wide"),  # and each product is three times as wide as what was gathered
     ],
 )
 def test_what_is_gathered_and_joined_can_be_multiplied_before(tmp_path, gathers, width, told):
     made = [shaped("aten::index_select", 5 + 50 * n, 40, [rows, 16], [], [800]) for n, rows in enumerate(gathers)]
-    events = [step(0, 0, 1000), *made, op("aten::cat", 110, 20), shaped("aten::linear", 150, 500, [800, width], [4, width])]
+    columns = 96 if told == "wide" else 4
+    events = [step(0, 0, 1000), *made, op("aten::cat", 110, 20), shaped("aten::linear", 150, 500, [800, width], [columns, width])]
     findings = {one.slug: one for one in read(write(tmp_path / "a.json", *events)).findings}
     one = findings.get("gathered-then-multiplied")
-    assert (one.seen if one else "") == told
+    assert (one.seen if one else "") == told.removeprefix("wide")
     assert one is None or one.next.startswith("Split the layer's weight by the parts that are joined")
 
 
@@ -4134,13 +4136,14 @@ def test_advice_for_nearly_every_run_has_no_parts_and_what_has_no_gain_is_none(t
     reading = examine(load(str(write(tmp_path / "a.json", step(0, 0, 1000), op("aten::mm", 0, 500)))))
     ops, gain = reading.trace.ops, Gain(0.1, 0.2)
 
-    def part_of(*findings):
+    def part_of(*findings, gaps=None):
         made = [Finding(slug, "seen", "means", "next", 0.5, (), gain if has_gain else None) for slug, has_gain in findings]
-        seen = {slug: Seen("seen", ops) for slug, _ in findings}
+        seen = {slug: Seen("seen", ops, gaps=gaps) for slug, _ in findings}
         facts = msgspec.structs.replace(reading.facts, findings=tuple(made))
         return _with_parts(Reading(reading.trace, facts, seen)).facts.findings[1].part_of
 
     assert part_of(("order-statistics", True), ("whole-sort", True)) == "order-statistics"
+    assert part_of(("order-statistics", True), ("whole-sort", True), gaps=(ops.start_ns, ops.end_ns)) is None  # it lies in gaps
     assert part_of(("hotspot", True), ("whole-sort", True)) is None
     assert part_of(("order-statistics", True), ("whole-sort", False)) is None
     assert part_of(("order-statistics", False), ("whole-sort", True)) is None
@@ -4176,12 +4179,14 @@ def test_a_finding_whose_work_lies_in_that_of_an_earlier_one_is_a_part_of_it(tmp
         ([8, 16], [[4, 16], [8, 16]], False, "; 100% of it in tensors of the shapes of layers' weights"),
         ([4, 16], [[4, 16], [8, 16]], False, ""),  # what the layer takes besides
         ([8, 16], [[8, 16], [8, 16]], False, ""),  # either
+        ([2, 8, 16], [[2, 4, 8], [2, 8, 16]], False, ""),  # a batch of matrices
         ([8, 16], [[4, 16], [8, 16]], True, ""),  # the weights change
     ],
 )
 def test_weights_that_are_converted_in_each_step_are_told_before_advice_for_all_runs(tmp_path, converted, taken, training, told):
     conversion = op("aten::_to_copy", 1, 18, **{"Input Dims": [converted], "Input type": ["float"]})
-    events = [step(0, 0, 100), conversion, *linked(TO_BF16, 4, 20), shaped("aten::linear", 20, 9, *taken), launch(21, 2),
+    layer = shaped("aten::matmul" if len(taken[1]) > 2 else "aten::linear", 20, 9, *taken)
+    events = [step(0, 0, 100), conversion, *linked(TO_BF16, 4, 20), layer, launch(21, 2),
               kernel(ADD, 25, 75, 2)]  # fmt: skip
     if training:
         events += on(2, backward("Addmm", 60, 9, 1))

@@ -260,7 +260,8 @@ def _with_parts(reading: Reading) -> Reading:
     trace, facts, before = reading.trace, reading.facts, list[tuple[str, Rows]]()
     on_gpu, found = facts.verdict not in OF_THE_CPU, list(facts.findings)
     for n, finding in enumerate(found):
-        evidence = reading.seen[finding.slug].evidence if finding.slug in reading.seen else None
+        seen = reading.seen.get(finding.slug)
+        evidence = seen.evidence if seen is not None and seen.gaps is None else None  # else its work is in the gaps
         if evidence is None or evidence.slices is not trace.slices:  # functions are slices of another loading of the file
             continue
         if finding.slug == facts.verdict or finding.is_worthless or finding.gain is None:

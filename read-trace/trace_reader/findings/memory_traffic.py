@@ -230,8 +230,13 @@ def _share_of_weights(trace: Trace, rows: Rows, ops: np.ndarray) -> float:
     not of what a layer takes besides.
     """
     layers = trace.ops.where(trace.ops.is_named(LAYERS_WITH_WEIGHTS.__contains__))
-    every = [shapes_of(trace.slices, row) for row in layers.at[distinct(layers.detail).first].tolist()]
-    weights = {shapes[1] for shapes in every if len(shapes) > 1} - {shapes[0] for shapes in every if shapes}
+    layers = layers.where(distinct(layers.name.astype(np.int64) * (len(trace.slices.details) + 1) + layers.detail + 1).first)
+    every = [shapes_of(trace.slices, row) for row in layers.at.tolist()]
+    is_matmul = layers.is_named("aten::matmul".__eq__).tolist()  # whose second input is a weight if it is one matrix
+    both = zip(every, is_matmul, strict=True)
+    weights = {shapes[1] for shapes, one in both if len(shapes) > 1 and (not one or len(shapes[1]) == 2)} - {
+        shapes[0] for shapes in every if shapes
+    }
     is_weight = np.array([next(iter(shapes_of(trace.slices, row)), None) in weights for row in ops.tolist()], bool)
     return rows.where(is_weight).total_us / rows.total_us if rows.total_us else 0.0
 

@@ -24,6 +24,7 @@ OF_JOINED = (
     "Split the layer's weight by the parts that are joined, multiply each part before it is gathered, and add what is gathered: "
     "linear(cat([h[source], h[target]])) is linear_a(h)[source] + linear_b(h)[target]."
 )
+MOST_MADE = 2  # columns that a layer makes of one that was gathered
 MORE_ROWS = 2  # times as many as what they were gathered from has
 CHAINED = frozenset(["aten::matmul", "aten::bmm", "aten::mm"])
 MOST_RANK, THIN = 256, 4  # numbers; times as many on the other side
@@ -118,7 +119,11 @@ def _of_joined_gathers(trace: Trace, ops: Rows, at: int) -> tuple[str, float] | 
     if not taken or not is_matrix or not _has_one_matrix(trace, product):
         return None
     rows, width = taken[0]
+    by_rows = trace.slices.names[trace.slices.name[product]] == "aten::linear"
+    made = shapes_of(trace.slices, product)[1][0 if by_rows else 1]
     columns, most = sum(shape[1] for shape in sources), max(shape[0] for shape in sources)
+    if made > MOST_MADE * columns:  # each of the products is then gathered, as wide as this, and added
+        return None
     if columns > width or 2 * columns < width or rows < MORE_ROWS * most or any(shapes[-1] != (rows,) for shapes in gathers):
         return None
     left = (sum(shape[0] * shape[1] for shape in sources) / rows + width - columns) / width
