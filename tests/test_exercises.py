@@ -328,11 +328,12 @@ def test_what_a_program_changes_of_torch_holds_for_itself_alone(program, cpu, ho
 
 def test_a_program_may_set_the_precision_of_its_products_by_op(program, cpu):
     mine = program("mine", "return model * x", "torch.backends.mkldnn.matmul.fp32_precision = 'ieee'; return model * x")
-    before = torch.backends.mkldnn.matmul.fp32_precision
+    mkldnn: Any = torch.backends.mkldnn
+    before = mkldnn.matmul.fp32_precision
     try:
         assert measure.measure(program(), mine, cpu)[0]["differs"] == ""
     finally:
-        torch.backends.mkldnn.matmul.fp32_precision = before
+        mkldnn.matmul.fp32_precision = before
 
 
 def test_what_makes_wrong_results_look_right_holds_for_its_program_alone(program, cpu):
