@@ -2130,6 +2130,21 @@ def test_code_that_was_to_be_compiled_is_not_told_to_be_compiled(tmp_path):
     assert "unfused-pointwise" not in found(tmp_path, [step(0, 0, 1000), lookup, *many])
 
 
+@pytest.mark.parametrize(
+    ("ops", "fused"),
+    [
+        ("mul pow mul add mul tanh add mul", "F.gelu(approximate='tanh')"),  # 0.5 * x * (1 + tanh(c * (x + a * x**3)))
+        ("mul mul mul add mul mul tanh add mul", "F.gelu(approximate='tanh')"),  # what is in the tanh, first
+        ("div erf add mul mul", "F.gelu"),
+        ("mul add mul tanh mul", ""),
+    ],
+)
+def test_a_gelu_that_is_written_out_is_known_by_either_formula(tmp_path, ops, fused):
+    path = write(tmp_path / "a.json", step(0, 0, 1000), *run_of([f"aten::{name}" for name in ops.split()]))
+    told = [one.next for one in read(path).findings if one.slug == "written-out"]
+    assert told == ([f"If that is what they compute, use {fused}; torch.compile fuses them in any case."] if fused else [])
+
+
 def test_compiled_code_would_spare_what_is_written_out(tmp_path):
     events = [step(0, 0, 1000), op("TorchDynamo Cache Lookup", 0, 2), *run_of(RMS)]
     gains = {one.slug: one.gain for one in read(write(tmp_path / "a.json", *events)).findings}

@@ -23,7 +23,8 @@ FILLS = frozenset(["aten::full_like", "aten::zeros_like", "aten::fill_", "aten::
 # between them, are left out. What they are called, and what does the same in one op.
 _MUL, _SQUARE = r"(?:mul )", r"(?:pow |square |mul )"
 _RUNS = (
-    ("GELU", "F.gelu", rf"(?:{_MUL}?(?:pow |{_MUL}{_MUL}){_MUL}add {_MUL}tanh |(?:div |mul )erf )add {_MUL}{{1,2}}"),
+    ("GELU", "F.gelu(approximate='tanh')",
+     rf"{_MUL}?(?:pow |{_MUL}{_MUL}){_MUL}add {_MUL}{{1,2}}tanh add {_MUL}{{1,2}}"),
     ("GELU", "F.gelu", rf"{_MUL}{{0,2}}(?:div |mul )erf add {_MUL}{{1,2}}"),
     ("LayerNorm", "F.layer_norm",
      rf"mean (?:sub )?(?:var |(?:sub )?{_SQUARE}mean )(?:sub )?(?:mul )?add (?:sqrt |rsqrt )(?:div |mul )(?:mul )?(?:add )?"),
