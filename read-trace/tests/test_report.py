@@ -12,6 +12,7 @@ from trace_reader import cli, read
 from trace_reader.analysis.replay.what_if import Gain
 from trace_reader.analysis.trace.facts import Finding
 from trace_reader.analysis.trace.utilization import Utilization
+from trace_reader.findings.bottleneck import NO_OP_IS_FAR
 from trace_reader.report import trace_report as trace_report_module
 from trace_reader.report.document import Column, Document, Style, Table, TablePart
 from trace_reader.report.trace_report import NOTHING_FAR, best_of, called_first, nothing_is_far, trace_report
@@ -215,7 +216,7 @@ def test_of_a_run_whose_ops_are_as_fast_as_usual_it_is_said_and_the_report_ends(
     facts = read(str(GALLERY / "01_matmul_add" / "4096_bf16_warm_eager_record_shapes.json"))
     lines = nothing_is_far(facts)
     assert lines.startswith(
-        f"{NOTHING_FAR}: the ops reach what is usual for their kind, and no finding is known to save something. "
+        f"{NOTHING_FAR}: {NO_OP_IS_FAR}, and no finding is known to save something. What is left is less work"
     )
     assert best_of(facts) is None
     some = Finding("sync-in-step", "seen", "means", "next", None, (), Gain(0.0, 0.05))

@@ -50,6 +50,7 @@ from trace_reader.names.op_names import VIEW_OPS
 from trace_reader.names.range_names import is_loader
 from trace_reader.units import about, count, us
 
+NO_OP_IS_FAR = "no op of known cost is far from what its kind usually reaches"
 SHARE_TO_NAME = 0.5  # of the CPU's part of the path
 LEFT_OF_COMPUTING = 0.2  # of its time, that launching it on the GPU may take
 REDUCES = frozenset(f"aten::{name}" for name in ("argmax", "argmin", "max", "min", "amax", "amin", "sum", "mean", "topk", "norm",
@@ -408,7 +409,7 @@ def _gpu_bound(trace: Trace, facts: Facts) -> Seen | None:
     if seen is None or worth is None:
         return seen
     if not worth:
-        next = "Fuse ops, or use a smaller dtype: no op of known cost is far from what its kind usually reaches."
+        next = f"Fuse ops, or use a smaller dtype: {NO_OP_IS_FAR}."
         return msgspec.structs.replace(seen, next=next)
     most = max(worth, key=lambda op: op.to_gain_us or 0.0)
     to_gain_us = (most.to_gain_us or 0.0) / max(len(facts.steps), 1)

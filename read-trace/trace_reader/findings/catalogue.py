@@ -37,7 +37,6 @@ LONG_FILTER, LONG_LIST = 256, 64  # taps; tensors
 # Rows and columns of a filter; on a CPU: one of 25 saved nothing, cut in two, one of 41 a third of a step (two cores, torch 2.15,
 # 2026-11-29). Filters.
 WIDE_WINDOW, VERY_WIDE_WINDOW, FEW_CHANNELS = 9, 32, 16
-ALIKE = frozenset(["small_matrix", "one_of_many"])  # shapes of which a step has many that are alike
 SMALL_SIDE = 64  # rows and columns of a matrix
 THIN = 8  # times as long as the inner dimension of a product of low rank are the others, at least
 LARGE_SQUARE, MANY_BESIDE = 1024, 4  # rows; times as many as the other side has columns
@@ -75,6 +74,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     launches: bool | None = None
     phase: Literal["inference", "training", ""] = ""
     calls: int = 1
+    alike: bool = False
     not_behind: tuple[str, ...] = ()
     then: tuple[str, ...] = ()
     followed: tuple[str, ...] = ()
@@ -140,10 +140,6 @@ def _wide_pool(tensors: list[Tensor | None], inputs: Inputs) -> bool:
 def _small_matrix(tensors: list[Tensor | None], inputs: Inputs) -> bool:
     shapes = [tensor.shape for tensor in tensors if tensor is not None]
     return bool(shapes) and len(shapes[0]) == 2 and all(max(shape, default=0) <= SMALL_SIDE for shape in shapes)
-
-
-def _one_of_many(tensors: list[Tensor | None], inputs: Inputs) -> bool:
-    return bool(inputs.values)
 
 
 def _long_list(tensors: list[Tensor | None], inputs: Inputs) -> bool:
@@ -317,7 +313,7 @@ _SHAPES: dict[str, Callable[[list[Tensor | None], Inputs], bool]] = {
     "large_table": _large_table, "large_vocabulary": _large_vocabulary, "mask": _mask, "low_rank": _low_rank,
     "many_logits": _many_logits, "long_filter": _long_filter, "long_list": _long_list, "square": _square,
     "wide_window": _wide_window, "very_wide_window": partial(_wide_window, least=VERY_WIDE_WINDOW),
-    "small_matrix": _small_matrix, "wide_pool": _wide_pool, "one_of_many": _one_of_many,
+    "small_matrix": _small_matrix, "wide_pool": _wide_pool,
     "padding_mask": _padding_mask, "width_one": _width_one, "all_with_all": _all_with_all, "columns": _columns,
     "of_weights": _of_weights, "vector": _vector, "square_result": _square_result, "accumulates": _accumulates,
     "odd_length": _odd_length,
@@ -337,8 +333,8 @@ def places_of(entry: Entry, trace: Trace, facts: Facts) -> Rows | None:
     ops = trace.ops.where(trace.ops.is_named(entry.is_one))
     ops = ops.where(trace.step_at(ops.start_ns) >= 0) if len(trace.steps) else ops
     ops = _of_inputs(entry, ops) if entry.shape != "long_list" else _of_long_lists(entry, trace, ops)
-    if entry.shape in ALIKE:
-        ops = _often(entry, trace, ops)
+    if entry.alike:
+        ops = _alike(entry, trace, ops)
     if entry.shape == "low_rank":
         ops = _whose_result_is_multiplied(trace, ops)
     if entry.shape == "columns":
@@ -393,15 +389,16 @@ def _of_inputs(entry: Entry, ops: Rows) -> Rows:
     return Rows(ops.slices, np.sort(np.concatenate(kept)) if kept else np.zeros(0, np.int64))
 
 
-def _often(entry: Entry, trace: Trace, ops: Rows) -> Rows:
-    """Return those of which each step has as many as the entry asks for of one name, of the same shapes; of gradients of parts,
-    for a whole of one shape.
+def _alike(entry: Entry, trace: Trace, ops: Rows) -> Rows:
+    """Return those of which each step has as many as the entry asks for that are alike: of one name, of inputs of the same
+    shapes, and of the same lists of numbers (as the sizes of a whole of which a gradient is a part).
     """
-    groups: dict[tuple[int, str, str], list[np.ndarray]] = {}
+    groups: dict[tuple[int, str, tuple[str, ...]], list[np.ndarray]] = {}
     for (name, detail), rows in ops.by(ops.name, ops.detail):
-        inputs = ops.slices.details[detail]
-        of_whole = (*(inputs.values or ()), "", "")[1] if isinstance(inputs, Inputs) and entry.shape == "one_of_many" else ""
-        groups.setdefault((name, str(getattr(inputs, "dims", "")), of_whole), []).append(rows.at)
+        inputs = ops.slices.details[detail] if detail >= 0 else None
+        if isinstance(inputs, Inputs):
+            lists = tuple(str(value) for value in inputs.values or () if str(value).startswith("["))
+            groups.setdefault((name, str(inputs.dims), lists), []).append(rows.at)
     least = entry.calls * max(len(trace.steps), 1)
     kept = [found for found in map(np.concatenate, groups.values()) if len(found) >= least]
     return Rows(ops.slices, np.sort(np.concatenate(kept)) if kept else np.zeros(0, np.int64))

@@ -10,7 +10,7 @@ from trace_reader.analysis.trace.critical_path import CriticalPath
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.kernel_facts import KernelFacts
 from trace_reader.analysis.trace.own_code import lines_of
-from trace_reader.findings.bottleneck import far_from_usual
+from trace_reader.findings.bottleneck import NO_OP_IS_FAR, far_from_usual
 from trace_reader.findings.compiled import compiled_share
 from trace_reader.findings.fusable import LEFT_OF_LONGEST, calls_that_ran_eager, fusable, of_the_optimizer
 from trace_reader.findings.gemm import aligned, unaligned
@@ -70,7 +70,7 @@ def _hotspot(trace: Trace, facts: Facts) -> Seen | None:
     seen = f"{top.decoded.label} takes {top.share:.0%} of GPU time in {count(top.calls, 'call')}"
     if top.lines:
         seen += f"; it does what {lines_of(top.lines)} ask{'s' * (len(top.lines) == 1)} for"
-    near = "Call it less often, or use a smaller dtype: no op of known cost is far from what its kind usually reaches."
+    near = f"Call it less often, or use a smaller dtype: {NO_OP_IS_FAR}."
     return Seen(seen, calls_of(trace, top), near if far_from_usual(facts) == [] else "")
 
 

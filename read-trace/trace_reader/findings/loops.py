@@ -153,8 +153,8 @@ def _are_heads(trace: Trace, loop: Candidate) -> bool:
     "aten::scaled_dot_product_attention between aten::slice or aten::select, with the same shapes each time",
     "Heads, samples or windows attend one after the other, each with launches of its own.",
     "If the parts are heads or samples: attend in one call, whose first dimensions are samples and heads. If windows: view them "
-    "as "
-    "more samples. A fused kernel does not write the scores to memory, so it needs little more than the inputs and the result.",
+    "as more samples. A fused kernel does not write the scores to memory, so it needs little more than the inputs and the "
+    "result.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
 )
 def _attention_in_parts(trace: Trace, facts: Facts) -> Seen | None:

@@ -27,9 +27,8 @@ LEFT_OF_GATES = 0.4  # of the time of a cell's other layers, in one layer with t
     "aten::linear or conv2d with the same shapes, one for each gate, before aten::sigmoid and aten::tanh",
     "Equal layers stand before sigmoid and tanh, as those of the gates of an LSTM or GRU that is written by hand.",
     "If the gates take the same input: one layer whose outputs are those of all gates (chunk or split the result), as nn.LSTM "
-    "has it. "
-    "What is made of the inputs alone needs no loop: all time steps at once, before it. Of linear layers without changes to "
-    "the cell: nn.LSTM or nn.GRU.",
+    "has it. What is made of the inputs alone needs no loop: all time steps at once, before it. Of linear layers without "
+    "changes to the cell: nn.LSTM or nn.GRU.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.LSTM.html",
 )
 def _gates_one_by_one(trace: Trace, facts: Facts) -> Seen | None:

@@ -13,7 +13,7 @@ from trace_reader.analysis.trace.facts import Facts, Finding
 from trace_reader.analysis.trace.recompiles import Recompiled
 from trace_reader.analysis.trace.utilization import utilization
 from trace_reader.findings import GENERIC, NAMING, PATTERNS, about_middle, is_generic
-from trace_reader.findings.bottleneck import far_from_usual
+from trace_reader.findings.bottleneck import NO_OP_IS_FAR, far_from_usual
 from trace_reader.findings.verdict import (
     CPU_WORDS,
     cpu_lines,
@@ -72,7 +72,8 @@ def trace_report(facts: Facts, style: Style, tree: Node | None = None, recompile
     out.section("Verdict", "verdict")
     explained = [f for f in facts.findings if f.slug == facts.verdict and not f.is_worthless]
     kinds = BRIEF_KINDS if style.is_short else MOST_KINDS
-    best = nothing_is_far(facts) or best_change(facts)
+    far = nothing_is_far(facts)
+    best = far or best_change(facts)
     told = [best and (f.gain is None or f.slug in NAMING) for f in explained]  # by the line of the best change
     means = [f.means if said else f"{f.means} Next: {f.next}{_saves(f)}" for f, said in zip(explained, told, strict=True)]
     work = (work_per_step(facts, kinds), mfu_sentence(facts))
@@ -82,8 +83,7 @@ def trace_report(facts: Facts, style: Style, tree: Node | None = None, recompile
     if recompiled:
         out.section("Compiled again (TORCH_LOGS=recompiles): the function, and the guards that failed", "recompiles")
         out.lines([line for one in recompiled for line in _again(one)], indented=True)
-    ends_here = style.is_short and not facts.lesson and bool(nothing_is_far(facts))
-    left_out = _tables(out, TraceView(facts, style), ends_here)
+    left_out = _tables(out, TraceView(facts, style), ends_here=style.is_short and not facts.lesson and bool(far))
     if style.is_short:
         out.lines(["", f"more with --all: {', '.join([*left_out, 'all rows and columns'])}"])
     return out
@@ -212,8 +212,8 @@ def nothing_is_far(facts: Facts) -> str:
         return ""
     saves = f" saves more than {most:.0%} of a step" if most >= MIN_GAIN else " is known to save something"
     return (
-        f"{NOTHING_FAR}: the ops reach what is usual for their kind, and no finding{saves}. What is left is less work: a smaller "
-        "model, input or dtype, or fewer passes over memory (fused ops)"
+        f"{NOTHING_FAR}: {NO_OP_IS_FAR}, and no finding{saves}. What is left is less work: a smaller model, input or dtype, or "
+        "fewer passes over memory (fused ops)"
     )
 
 

@@ -182,7 +182,7 @@ GONE, ELSEWHERE, REPLACED, WAITS, AT_ONCE, ONCE, UNSURE = "gone", "elsewhere", "
 JOINED = "joined"
 AS_PLAYED = "as played"
 # By the kind of a change: how far what was measured was from what the replay said, as logarithms of odds (of what is saved to
-# what is left), the band that holds four of five. Of 340 pairs and 4 jobs, H100, H200 and CPUs, torch 2.11, 2026-11-26 to 29
+# what is left), the band that holds four of five. Of 365 pairs and 4 jobs, H100, H200 and CPUs, torch 2.11, 2026-11-26 to 29
 # (read-trace/benchmarks/bands.py).
 BANDS = {
     GONE: (-0.3, 1.3),  # of 105

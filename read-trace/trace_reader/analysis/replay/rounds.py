@@ -52,10 +52,11 @@ def unchained(trace: Trace, loop: Candidate, each_taken_once: bool = False) -> C
     next one; where another may have taken a result that is left over, too, a later round may take that one.
     """
     asked = dict[tuple[int, ...], bool]()  # by what the ops of a round have as shapes
-    for rows in loop.runs:
-        key = tuple(trace.slices.detail[rows[0]].tolist())
-        asked.setdefault(key, _may_chain(trace, rows[0].tolist(), each_taken_once))
-    runs = [rows for rows in loop.runs if not asked[tuple(trace.slices.detail[rows[0]].tolist())]]
+    keys = [tuple(trace.slices.detail[rows[0]].tolist()) for rows in loop.runs]
+    for key, rows in zip(keys, loop.runs, strict=True):
+        if key not in asked:
+            asked[key] = _may_chain(trace, rows[0].tolist(), each_taken_once)
+    runs = [rows for key, rows in zip(keys, loop.runs, strict=True) if not asked[key]]
     return loop_of(trace, loop.ops, runs) if runs else None
 
 
