@@ -611,10 +611,12 @@ SCORED = """The columns of these tables:
 - "interval score": the width of the predicted range, plus ten times the distance between the range and a measured gain outside
   it. A low score is good. The score is at most 1, and without a prediction it is 1. If the range is "0 to 0.9" and contains the
   gain, the score is 0.9.
-- "too much promised": of all other pairs (which save 3% at most), those whose predicted gain reaches above 5%.
+- "too much promised": of all other pairs (which save 3% at most), those for whose change a gain above 5% is predicted. Other
+  changes may be promised more in the same program.
 - "plain step held": the estimate of the plain step (a step without the profiler) contains the measured time.
 
-`uv run benchmarks/advice/score.py FOLDER` prints the same for your own pairs; its `--help` says what the folder holds.
+`uv run benchmarks/advice/score.py FOLDER` prints the same for your own pairs, if the folder says how each change is named; its
+`--help` says what the folder holds. Without names, the first finding with a gain is judged.
 
 Each set was written and scored after the rules had been corrected with the earlier sets in view. So a score of today's rules on
 those earlier sets says nothing. [Every pair that was not seen](advice_unseen.md) has what was told, why it was wrong where it

@@ -1,13 +1,19 @@
 """Places by what their absence saves: made runs of which it can be worked out by hand, each with its step measured."""
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
-from reader_helpers import FAULTS
+from reader_helpers import DATA, FAULTS
 from reader_helpers.events import ADD, GEMM, annotation, event, kernel, launch, on, op, step, write
 from trace_reader import cli, load, read
+from trace_reader.analysis.replay.place import Place
 from trace_reader.analysis.replay.places import loops, repetitions
+from trace_reader.analysis.replay.what_if import Gain
+from trace_reader.findings import Reading
+from trace_reader.report.trace_tables import place_name, saved
 
 PERIOD = 1000
 
@@ -197,3 +203,35 @@ def test_a_place_is_shown_with_its_slices(capsys):
     data = json.loads(capsys.readouterr().out)
     assert data["place"]["name"] == "aten::cat" and data["slices"][0]["name"] == "aten::cat"
     assert cli.main(["show", path, "aten::nothing"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [(0.0, 0.0049, "0%"), (0.0, 0.005, "up to 0%"), (0.0, 0.2, "up to 20%"), (0.1, 0.2, "10% to 20%"), (0.2, 0.2, "20%")],
+)
+def test_what_is_saved_in_words(low, high, words):
+    assert saved(Gain(low, high)) == words
+
+
+def test_a_short_name_of_a_loop_counts_the_kinds_of_ops_that_it_leaves_out():
+    ops = ("aten::add", "aten::linear", "aten::linear", "aten::relu")
+    place = Place("loop", "2 x aten::linear, aten::add, aten::relu", 8, "", 1.0, 0.0, Gain(0.1, 0.2), None, None, 8, ops)
+    assert place_name(place) == "8 x (2 x aten::linear, aten::add, aten::relu)"
+    assert place_name(place, 40) == "8 x (2 x aten::linear and 2 more)"
+
+
+@pytest.mark.parametrize(
+    ("rows", "because"), [(0, "its steps hold no op and no annotation"), (1, "none saves a hundredth of a step")]
+)
+def test_why_there_is_no_place(rows, because):
+    trace = SimpleNamespace(outer_ops=[None] * rows, annotations=[])
+    reading = SimpleNamespace(facts=SimpleNamespace(verdict="overhead-bound"), can_be_asked=True, trace=trace)
+    told: Any = Reading.no_places_because
+    assert told.fget(reading) == because
+
+
+def test_what_is_saved_has_both_ends_of_an_estimated_step_in_all_columns():
+    """What a place brings at its floor, or once, was told of the shorter step alone."""
+    once = [place.once for place in read(str(FAULTS / "item_on_gradients.json.gz")).places if place.once]
+    floor = [place.floor for place in read(str(DATA / "detailed" / "h200_relu_in_place.json.gz")).places if place.floor]
+    assert all(max(gain.high - gain.low for gain in gains) > 0.02 for gains in (once, floor))

@@ -113,7 +113,8 @@ class Reading(msgspec.Struct, frozen=True, eq=False):
         if self.facts.verdict == "unknown":
             return "what limits the run is not known"
         if self.can_be_asked:
-            return "none saves a hundredth of a step"
+            is_empty = not len(self.trace.outer_ops) and not len(self.trace.annotations)
+            return "its steps hold no op and no annotation" if is_empty else "none saves a hundredth of a step"
         waits = self.trace.work.is_named(is_collective).any()
         return "its collectives wait for other ranks: the report on all of them tells what a step saves" if waits else NOT_PLAYED
 
