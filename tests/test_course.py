@@ -302,6 +302,18 @@ def test_what_was_missed_comes_again_and_can_be_mended(folder, opened):
     assert page.inner_text("#progress") == "109 exercises"
 
 
+def test_a_page_that_knows_less_overwrites_nothing_of_another(folder, opened):
+    """What one page has stored may come late to the next, which then stores its own."""
+    page = opened(folder / EVERY[2].file, wait="html[data-asked]")
+    late = '(own) => localStorage.setItem(\'profiling-in-pytorch/\' + own, \'{"right": 1, "guesses": [], "at": 0}\')'
+    page.evaluate("window.before = progress; progress = () => ({})")  # it has not come yet
+    page.evaluate(late, EVERY[3].file)
+    guess(page, EVERY[2].questions[0].right)
+    explained(page)
+    page.goto((folder / "index.html").as_uri())
+    progress_is(page, "2 of 109 done, 2 right at the first guess")
+
+
 def test_what_comes_again_and_is_missed_again_is_not_mended(folder, opened):
     """A second guess that is right mends nothing."""
     page = opened(folder / EVERY[1].file, wait="html[data-asked]")

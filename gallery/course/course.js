@@ -2,34 +2,44 @@
 // The progress is kept in the browser.
 
 const PROGRESS = "profiling-in-pytorch",
+  PLACE = `${PROGRESS}/`, // of an exercise, and its file behind it
   COME_AGAIN_AFTER = 3; // exercises
 
 // What is known of each exercise: `right` is the guess that was (1, 2, or 0: none), `at` how many others had been done before it.
+// Each has a place of its own: what another page has stored may come late, and must not be overwritten.
 function progress() {
   try {
-    const known = JSON.parse(localStorage.getItem(PROGRESS)) || {};
-    for (const [file, own] of Object.entries(known)) {
-      // As an earlier course wrote it.
-      if (typeof own === "string") known[file] = { right: own === "right" ? 1 : 0, guesses: [], at: 0 };
+    const known = {};
+    for (const [file, own] of Object.entries(JSON.parse(localStorage.getItem(PROGRESS)) || {})) {
+      // As earlier courses wrote it: all in one place, or a word.
+      known[file] = typeof own === "string" ? { right: own === "right" ? 1 : 0, guesses: [], at: 0 } : own;
     }
+    for (const place of places()) known[place.slice(PLACE.length)] = JSON.parse(localStorage.getItem(place));
     return known;
   } catch {
     return {};
   }
 }
 
+function places() {
+  return Object.keys(localStorage).filter((place) => place.startsWith(PLACE));
+}
+
 // The first round counts; a later one can only mend that a question was missed.
 function remember(exercise, state) {
   const known = progress(),
-    before = known[exercise];
-  known[exercise] = before
-    ? { ...before, again: (state.right === 1 && !state.skipped) || before.again, at: Object.keys(known).length }
-    : { ...state, at: Object.keys(known).length };
+    before = known[exercise],
+    at = Object.keys(known).length,
+    own = before ? { ...before, again: (state.right === 1 && !state.skipped) || before.again, at } : { ...state, at };
   try {
-    localStorage.setItem(PROGRESS, JSON.stringify(known));
+    localStorage.setItem(PLACE + exercise, JSON.stringify(own));
   } catch {
     // a browser without storage: the course works all the same
   }
+}
+
+function forget() {
+  for (const place of [PROGRESS, ...places()]) localStorage.removeItem(place);
 }
 
 function stateOf(own) {
@@ -49,7 +59,7 @@ class Start {
     addEventListener("pageshow", () => this.show());
     addEventListener("storage", () => this.show()); // what another page has stored may come late
     document.getElementById("forget").addEventListener("click", () => {
-      localStorage.removeItem(PROGRESS);
+      forget();
       this.show();
     });
     this.show();
