@@ -187,7 +187,7 @@ def test_what_the_time_was_spent_on(replay):
         step(0, 0, 100), step(1, 100, 100), launch(80, 1), launch(150, 2), kernel(GEMM, 86, 14, 1), kernel(GEMM, 156, 64, 2),
     )  # fmt: skip
     # Back from 220: the kernel 64, its latency 6, the CPU from 100 to 150.
-    assert run.play().shares() == pytest.approx(
+    assert run.play().shares == pytest.approx(
         {"compute": 64 / 120, "cpu": 50 / 120, "latency": 6 / 120, "input": 0, "communication": 0, "copy": 0}
     )
 
@@ -198,7 +198,7 @@ def test_what_a_dataloader_took_is_input(replay):
         step(0, 0, 100), step(1, 100, 100), loading,
         launch(80, 1), launch(150, 2), kernel(GEMM, 86, 14, 1), kernel(GEMM, 156, 64, 2),
     )  # fmt: skip
-    shares = run.play().shares()
+    shares = run.play().shares
     assert (shares["input"], shares["cpu"]) == pytest.approx((30 / 120, 20 / 120))
 
 
@@ -217,7 +217,7 @@ def test_every_recording_is_played_again_as_it_was(path: Path):
         assert run.play().step_us == pytest.approx(recorded_us, abs=1e-6)
     times_us = [at_share(run, share) for share in (1, 0.75, 0.5, 0.25, 0)]
     assert times_us == sorted(times_us, reverse=True) and times_us[0] == run.play().step_us
-    assert sum(run.play().shares().values()) == pytest.approx(1, abs=1e-3)
+    assert sum(run.play().shares.values()) == pytest.approx(1, abs=1e-3)
     facts = read(str(path))
     if facts.critical_path and len(facts.steps) >= 3 and len(facts.critical_paths) == 1 and facts.world_size in (None, 1):
-        assert run.play().shares()["cpu"] == pytest.approx(facts.recorded_critical_path.classes["cpu"], abs=0.12)
+        assert run.play().shares["cpu"] == pytest.approx(facts.recorded_critical_path.classes["cpu"], abs=0.12)

@@ -222,13 +222,13 @@ def _statistics_of_a_table(trace: Trace, facts: Facts) -> Seen | None:
         return None
     outer, found, tables = trace.outer_ops, list[int](), Counter[Shape]()
     for _, one in outer.by(outer.track, trace.step_at(outer.start_ns)):
-        shapes = [shapes_within(trace.slices, row) for row in one.at.tolist()]
         counted, gathered = one.is_named(STATISTICS.__contains__).tolist(), one.is_named(GATHERS.__contains__).tolist()
+        gathers = one.where(np.array(gathered))
+        if not any(counted) or not any(gathered) or len(nodes_of(trace, gathers)):  # what is gathered from is trained
+            continue
+        shapes = [shapes_within(trace.slices, row) for row in one.at.tolist()]
         others = [shape for at, taken in enumerate(shapes) if not counted[at] and not gathered[at] for shape in taken]
         of_others = {n for shape in others for n in (*shape, math.prod(shape))}
-        gathers = one.where(np.array(gathered))
-        if len(nodes_of(trace, gathers)):  # what is gathered from is trained
-            continue
         from_which = {taken[0] for at, taken in enumerate(shapes) if gathered[at] and taken}
         large = {shape for shape in from_which if len(shape) > 1 and shape[0] >= LEAST_ROWS
                  and not {shape[0], math.prod(shape)} & of_others}  # fmt: skip

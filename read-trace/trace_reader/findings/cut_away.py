@@ -18,7 +18,7 @@ from trace_reader.findings.loops import CUTS
 from trace_reader.findings.registry import Seen, finding, seen_with_time, with_what_is_freed
 from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
-from trace_reader.model.rows import Rows
+from trace_reader.model.rows import Rows, distinct
 from trace_reader.units import about, by_dimensions
 
 # What makes each number of one number of what flows, and writes it into new memory; and the same in place.
@@ -104,8 +104,8 @@ class _Ops:
         """`views`: of each cut the view that it calls."""
         self.trace, self.rows, self.names, self.views = trace, ops.at.tolist(), ops.names, views
         self._still_taken = dict[tuple[Shape, str], tuple[list[int], np.ndarray, np.ndarray]]()
-        alike = np.stack([trace.slices.name[ops.at], trace.slices.detail[ops.at]], axis=1)
-        _, self.examples, self.kind = np.unique(alike, axis=0, return_index=True, return_inverse=True)
+        alike = distinct(ops.name.astype(np.int64) * (len(trace.slices.details) + 1) + ops.detail)
+        self.examples, self.kind = alike.first, alike.which
 
     @cached_property
     def kinds(self) -> list[tuple[list[Tensor], Shape | None]]:

@@ -341,9 +341,11 @@ def _product_order(trace: Trace, facts: Facts) -> Seen | None:
             if after < len(names) and names[after] in CHAINED:
                 left = _left_in_the_other_order(*(shapes_of(trace.slices, int(one.at[place])) for place in (at, after)))
                 pairs += [(at, after, left)] if left <= 1 / FEWER else []
+        if not pairs:
+            continue
         of_pairs = {place for at, after, _ in pairs for place in range(at, after + 1)}
         taken = {shape for at, row in enumerate(one.at.tolist()) if at not in of_pairs for shape in shapes_of(trace.slices, row)}
-        taken_last = _taken_last(every) if pairs else {}
+        taken_last = _taken_last(every)
         for at, after, left in pairs:
             first, second = (shapes_of(trace.slices, int(one.at[place])) for place in (at, after))
             made = _product(*first)

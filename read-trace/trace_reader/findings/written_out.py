@@ -1,6 +1,8 @@
 """What is written out op by op, and has an op of its own: activations, norms."""
 
+from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import accumulate
 import re
 
 import msgspec
@@ -52,12 +54,12 @@ def _runs(trace: Trace) -> Iterator[Run]:
     ops = trace.outer_ops
     ops = ops.where(~ops.is_named(lambda name: name in _LEFT_OUT or name.startswith(EVALUATE)))
     for _, one in ops.by(trace.step_at(ops.start_ns), ops.track):
-        words = [name.removeprefix("aten::").rstrip("_") + " " for name in one.names]
-        starts = np.append(0, np.cumsum([len(word) for word in words]))
-        text, taken = "".join(words), np.zeros(len(words), bool)
+        words = {name: name.removeprefix("aten::").rstrip("_") + " " for name in set(one.names)}
+        text, taken = "".join([words[name] for name in one.names]), np.zeros(len(one), bool)
+        starts = list(accumulate((len(words[name]) for name in one.names), initial=0))
         for what, op, pattern in _RUNS:
             for found in re.finditer(rf"(?<![^ ])(?:{pattern})", text):
-                first, after = (int(np.searchsorted(starts, place)) for place in found.span())
+                first, after = (bisect_left(starts, place) for place in found.span())
                 if not taken[first:after].any() and (what != "SiLU" or _may_be_silu(trace, one.at[first:after])):
                     taken[first:after] = True
                     yield Run(what, op, one.at[first:after])

@@ -65,6 +65,8 @@ def has_overlaps(start_ns: np.ndarray, end_ns: np.ndarray, by_more_than_ns: int 
 
 def without(union: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Return what of the first union lies in none of the second."""
+    if not len(other[0]):
+        return union
     edges = once(np.concatenate([*union, *other]))
     starts, ends = edges[:-1], edges[1:]
 

@@ -48,7 +48,11 @@ class Rows:
 
     def is_named(self, test: Any) -> np.ndarray:
         """For each row, whether `test` holds for its name; each name is tried once."""
-        return self.slices.is_named(self.at, test)
+        return self.slices.named(*self._names_of, test)
+
+    @cached_property
+    def _names_of(self) -> tuple[np.ndarray, list[int]]:
+        return self.slices.names_of(self.at)
 
     def by(self, *keys: np.ndarray) -> Iterator[tuple[tuple[int, ...], "Rows"]]:
         """Groups of equal keys (arrays as long as the rows, of integers), in the order of the keys; within, in this order."""

@@ -199,17 +199,24 @@ class Slices:
 
     def is_named(self, rows: np.ndarray, test: Any) -> np.ndarray:
         """For each of these rows, whether `test` holds for its name; each name that they have is tried once."""
-        name = self.name[rows]
+        return self.named(*self.names_of(rows), test)
+
+    def names_of(self, rows: np.ndarray) -> tuple[np.ndarray, list[int]]:
+        """Return the number of each row's name, and which numbers these are."""
+        name, is_there = self.name[rows], np.zeros(len(self.names), bool)
+        is_there[name] = True
+        return name, np.flatnonzero(is_there).tolist()
+
+    def named(self, name: np.ndarray, tried: list[int], test: Any) -> np.ndarray:
+        """For each of these numbers of names, whether `test` holds for the name; each that is tried is so once."""
         holds = np.zeros(len(self.names), bool)
-        holds[name] = True
-        tried = np.flatnonzero(holds)
-        holds[tried] = [test(self.names[number]) for number in tried.tolist()]
+        holds[[number for number in tried if test(self.names[number])]] = True
         return holds[name]
 
     def are_named(self, kind: Kind, test: Any) -> np.ndarray:
         """For each slice, whether it is of this kind and `test` holds for its name."""
-        found = self.kind == kind
-        found[found] = self.is_named(np.flatnonzero(found), test)
+        found, rows = np.zeros(len(self), bool), self.of(kind)
+        found[rows[self.is_named(rows, test)]] = True
         return found
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 import numpy as np
 from trace_reader.analysis.replay.replay import LONG_AGO_NS, STEPS_CHAIN, Played, Replay
-from trace_reader.link.intervals import each_within_ns, merged, without
+from trace_reader.link.intervals import each_within_ns, merged, ranges, without
 from trace_reader.link.launches import devices_of
 from trace_reader.model.rows import Rows, among, distinct, once
 
@@ -123,17 +123,16 @@ class Edited:
         """Take these spans and calls (in order) away, with what is in them and what they launched; or leave so much of the time
         (of the GPU's, as a number, or one for each of its events).
         """
-        replay, slices, moments = self.replay, self.replay.trace.slices, self.replay.moments
+        replay = self.replay
         for chain, union in self._by_chain(spans):
             self.skip(union, left_of_cpu, chain)
-        calls = Rows(slices, once(moments.call[moments.call >= 0]))
-        is_dropped, spans_of = np.zeros(len(calls), bool), dict(spans.by(spans.track))
-        for key, on_track in calls.by(calls.track):
-            if (within := spans_of.get(key)) is not None:
-                inside = each_within_ns(on_track.start_ns, on_track.start_ns + 1, merged(within.start_ns, within.end_ns)) > 0
-                is_dropped[np.searchsorted(calls.at, on_track.at)] = inside
-        dropped = calls.at[is_dropped]
-        ends = replay.number[moments.place(dropped, end=True)]
+        inside = [np.zeros(0, np.int64)]
+        for (track,), within in spans.by(spans.track):
+            calls, starts_ns = replay.calls_by_track.get(track, (inside[0], inside[0]))
+            first, after = (np.searchsorted(starts_ns, edges) for edges in merged(within.start_ns, within.end_ns))
+            inside.append(calls[ranges(first, after)])
+        dropped = np.sort(np.concatenate(inside))
+        ends = replay.number[replay.moments.place(dropped, end=True)]
         self._left_of_ends.append((left_of_cpu, ends))
         self.after_ns[ends, 1:] = NEVER_NS
         gone = among(replay.work.call, dropped)

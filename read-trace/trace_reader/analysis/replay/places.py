@@ -366,19 +366,14 @@ def _shapes(spans: Rows) -> str:
 
 def _without_the_same(asked: list[AskedPlace]) -> list[AskedPlace]:
     """Without those in which another one lies that saves as much, and without those that are all of a step."""
+    sizes = [(one.spans.total_us, number) for number, one in enumerate(asked)]  # of two that are the same, the first stays
     kept: list[AskedPlace] = []
-    for place, one in enumerate(asked):
+    for one, size in zip(asked, sizes, strict=True):
         least = SAME * _middle(one.place.gone)
-        inner = [
-            other
-            for number, other in enumerate(asked)
-            if other is not one
-            and _middle(other.place.gone) >= least
-            and lies_in(other.spans, one.spans)
-            and (other.spans.total_us, number) < (one.spans.total_us, place)  # of two that are the same, the first stays
-        ]
+        smaller = (other for other, its_size in zip(asked, sizes, strict=True) if its_size < size)
+        has_inner = any(_middle(other.place.gone) >= least and lies_in(other.spans, one.spans) for other in smaller)
         names_something = _middle(one.place.gone) < ALL_OF_A_STEP or one.place.kind in (OP, BACKWARD, LOOP)
-        if not inner and names_something:
+        if names_something and not has_inner:
             kept.append(one)
     return kept
 

@@ -13,6 +13,7 @@ Nothing changed, each node comes at its recorded time, unless the trace's clocks
 """
 
 from functools import cached_property
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -45,6 +46,7 @@ BUSY_ITSELF_US = 1000  # of an op: it does more than launch, such as plan
 NO_WAIT_NS = 2_000  # what a call that waits takes where there is nothing to wait for
 LONG_AGO_NS = -(2**61)
 STEPS_CHAIN = 0
+LEAST_TOGETHER = 64  # nodes: as many are played together in the time of one by one
 MOST_EDGES = 4  # of a CUDA graph, that lead to one node from other streams
 NOT_ON_GPU = ("cpu", "input", "latency")  # classes of a path
 
@@ -52,7 +54,7 @@ NOT_ON_GPU = ("cpu", "input", "latency")  # classes of a path
 Edges = list[tuple[np.ndarray, np.ndarray]]  # what comes before, and what waits for it
 
 
-class Nodes(msgspec.Struct, frozen=True, eq=False):
+class Nodes(msgspec.Struct, frozen=True, eq=False, dict=True):
     """The nodes in an order in which each comes after those that it depends on. Columns; times in ns from the first slice.
 
     `waits_for`: [nodes, 3], places of other nodes (-1: none), `after_ns`: [nodes, 3], how long after each of them. Where nodes of
@@ -85,22 +87,109 @@ class Nodes(msgspec.Struct, frozen=True, eq=False):
             ):
                 times[node] = self.when(times, before, after)
             return
-        columns = *self.waits_for[rows].T.tolist(), *after_ns[rows].T.tolist()
+        waits = self.waits_for[rows]
+        used = 3 if (waits[:, 2] >= 0).any() else 2  # columns; what nothing waits for came long ago (see `begun`)
+        columns = *waits.T[:used].tolist(), *after_ns[rows].T[:used].tolist()
+        if used == 2:
+            for node, (a, b, after_a, after_b) in enumerate(zip(*columns, strict=True), start=first):
+                time, other = times[a] + after_a, times[b] + after_b
+                times[node] = time if time >= other else other
+            return
         for node, (a, b, c, after_a, after_b, after_c) in enumerate(zip(*columns, strict=True), start=first):
             time = times[a] + after_a
-            if b >= 0 and (other := times[b] + after_b) > time:
+            if (other := times[b] + after_b) > time:
                 time = other
-            if c >= 0 and (other := times[c] + after_c) > time:
+            if (other := times[c] + after_c) > time:
                 time = other
             times[node] = time
 
+    @cached_property
+    def chains(self) -> "Chains":
+        """The nodes, joined to chains."""
+        before, n = self.waits_for[:, 0], len(self.waits_for)
+        is_link = (before >= 0) & (self.waits_for[:, 1:] < 0).all(axis=1)
+        links = np.flatnonzero(is_link)
+        is_link[np.delete(links, distinct(before[links]).first)] = False  # a chain does not branch
+        links, head = np.flatnonzero(is_link), list(range(n))
+        for node, earlier in zip(links.tolist(), before[links].tolist(), strict=True):
+            head[node] = head[earlier]
+        head_of, heads = np.array(head, np.int64), np.flatnonzero(~is_link)
+        of, waits_for = np.searchsorted(heads, head_of), self.waits_for[heads]
+        return Chains(heads, of, np.argsort(of, kind="stable"), np.where(waits_for < 0, -1, of[waits_for]))
+
     def times_ns(self, after_ns: np.ndarray | None = None) -> np.ndarray:
-        """Return when each node comes, with these times between them. Takes time linear in their number."""
+        """Return when each node comes, with these times between them. Takes time linear in their number: of a chain only the
+        head is looked at by itself, and heads that come one after another are played together.
+        """
         after_ns = self.after_ns if after_ns is None else after_ns
-        times = self.begun()
-        for first in range(0, len(after_ns), BLOCK):  # by blocks, so that a large trace takes no more memory
-            self.play(times, after_ns, first, first + BLOCK)
-        return np.array(times[:-1], np.int64)
+        chains, before = self.chains, self.waits_for[self.chains.heads]
+        behind_ns = chains.behind_head_ns(after_ns[:, 0])
+        of_heads = Nodes(self.recorded_ns[chains.heads], chains.waits_for, after_ns[chains.heads])
+        np.add(of_heads.after_ns, behind_ns[before], out=of_heads.after_ns, where=before >= 0)
+        times, times_ns = of_heads.begun(), np.array(of_heads.begun())
+        for first, last, together in chains.runs:
+            if together:
+                times_ns[first:last] = of_heads.together_ns(times_ns, first, last)
+                times[first:last] = times_ns[first:last].tolist()
+            else:
+                of_heads.play(times, of_heads.after_ns, first, last)
+                times_ns[first:last] = times[first:last]
+        return times_ns[chains.of] + behind_ns
+
+    def together_ns(self, times_ns: np.ndarray, first: int, last: int) -> np.ndarray:
+        """Return when the nodes of a run (see Chains) come: t[n] = max(t[n - 1] + after[n], known[n]), and the sum of what comes
+        after each other taken away, that is the largest so far.
+        """
+        waits_for, after_ns = self.waits_for[first:last], self.after_ns[first:last]
+        is_known = waits_for < first
+        known_ns = np.where(is_known, times_ns[waits_for] + after_ns, LONG_AGO_NS).max(axis=1)
+        behind_ns = np.where(is_known, LONG_AGO_NS, after_ns).max(axis=1)
+        behind_ns[0] = 0
+        so_far_ns = np.cumsum(behind_ns)
+        return np.maximum.accumulate(known_ns - so_far_ns) + so_far_ns
+
+
+class Chains(msgspec.Struct, frozen=True, eq=False, dict=True):
+    """Nodes in chains: each but the first of one, its head, waits for the one before it alone.
+
+    `heads`: the nodes that are one; `of`: of each node the number of its chain's head; `order`: the nodes by chain; `waits_for`:
+    of each head the heads of what it waits for.
+    """
+
+    heads: np.ndarray
+    of: np.ndarray
+    order: np.ndarray
+    waits_for: np.ndarray
+
+    def behind_head_ns(self, after_ns: np.ndarray) -> np.ndarray:
+        """Return how long after its chain's head each node comes, by how long it comes after the node that it waits for."""
+        after_ns = after_ns.copy()
+        after_ns[self.heads] = 0
+        so_far_ns = np.empty(len(after_ns), np.int64)
+        so_far_ns[self.order] = np.cumsum(after_ns[self.order])
+        return so_far_ns - so_far_ns[self.heads][self.of]
+
+    @cached_property
+    def runs(self) -> list[tuple[int, int, bool]]:
+        """Where runs of heads begin and end, and whether they are played together: each head of one but the first waits for the
+        one before it, and else for heads that come before the run. What lies between long runs is one, played node by node.
+        """
+        n = len(self.heads)
+        is_next = self.waits_for == np.arange(-1, n - 1)[:, None]
+        others = np.where(is_next, -1, self.waits_for).max(axis=1, initial=-1)
+        starts = [0]
+        for head, (follows, latest) in enumerate(zip(is_next.any(axis=1).tolist(), others.tolist(), strict=True)):
+            if head and (not follows or latest >= starts[-1]):
+                starts.append(head)
+        found = [(0, 0, True)]
+        for first, last in pairwise([*starts, n]):
+            if last - first >= LEAST_TOGETHER:
+                found.append((first, last, True))
+            elif found[-1][2] or last - found[-1][0] > BLOCK:  # so that a large trace takes no more memory
+                found.append((first, last, False))
+            else:
+                found[-1] = (found[-1][0], last, False)
+        return found[1:]
 
 
 class Moments(msgspec.Struct, frozen=True, eq=False):
@@ -207,6 +296,12 @@ class Replay:
     def _chains(self) -> dict[int, int]:
         tracks = distinct(self.moments.track)
         return dict(zip(tracks.values.tolist(), self.moments.chain[tracks.first].tolist(), strict=True))
+
+    @cached_property
+    def calls_by_track(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        """The calls of the CPU's nodes (rows) by thread, in order, and when they start."""
+        calls = Rows(self.trace.slices, once(self.moments.call[self.moments.call >= 0]))
+        return {track: (one.at, one.start_ns) for (track,), one in calls.by(calls.track)}
 
     @cached_property
     def call_ends(self) -> np.ndarray:
@@ -356,11 +451,12 @@ class Played(msgspec.Struct, frozen=True, eq=False, dict=True):
         """The time of a step, from one's end to the next one's (of a single one: from its start), as `step_period_us` has it."""
         return (self.end_ns - self.begin_ns) / 1000 / self.steps
 
+    @cached_property
     def shares(self) -> dict[str, float]:
-        """Return what the time of the steps is spent on, as shares of 1: going back from the end of the last one, at each node to
+        """What the time of the steps is spent on, as shares of 1: going back from the end of the last one, at each node to
         the one that it waited for longest. `input` is the part of the CPU's time in which a DataLoader was asked for a batch.
         """
-        at, earlier_ns, choice = self._path()
+        at, earlier_ns, choice = self._path
         kind, own_ns, input_share = (column[at] for column in self.replay.nature)
         length_ns = self.times_ns[at] - earlier_ns
         own_ns = np.minimum(own_ns, length_ns)
@@ -378,7 +474,7 @@ class Played(msgspec.Struct, frozen=True, eq=False, dict=True):
         """What limits the run: the class of time that has half of it or more, as a verdict; else `mixed`. A GPU that is nearly
         always busy does, whatever launched its work.
         """
-        name, share = max(self.shares().items(), key=lambda item: item[1])
+        name, share = max(self.shares.items(), key=lambda item: item[1])
         if self.leaves_the_gpu:
             return "gpu-bound"
         return VERDICTS[name] if share >= SHARE_THAT_NAMES else "mixed"
@@ -386,15 +482,14 @@ class Played(msgspec.Struct, frozen=True, eq=False, dict=True):
     @property
     def leaves_the_gpu(self) -> bool:
         """Whether the path goes along the CPU in the main, though a GPU has so much to do that little can be saved there."""
-        shares = self.shares()
         busy_us = max(self.replay.busy_us_by_device.values(), default=0.0)
-        return max(shares, key=shares.__getitem__) in NOT_ON_GPU and busy_us >= NEARLY_BUSY * self.step_us
+        return max(self.shares, key=self.shares.__getitem__) in NOT_ON_GPU and busy_us >= NEARLY_BUSY * self.step_us
 
     def critical_path(self, cpu: CpuActivity, window: PathWindow) -> CriticalPath:
         """Return the critical path of this run, its pieces where they were recorded. `window`: that of the recorded run's
         path.
         """
-        at, earlier_ns, choice = self._path()
+        at, earlier_ns, choice = self._path
         replay, nodes = self.replay, self.replay.nodes
         kind, own_ns, _ = (column[at] for column in replay.nature)
         length_ns, end_ns = self.times_ns[at] - earlier_ns, nodes.recorded_ns[at]
@@ -418,6 +513,7 @@ class Played(msgspec.Struct, frozen=True, eq=False, dict=True):
         found = found.where((found.length_ns > 0) & (found.end_ns > found.start_ns))
         return path_of(replay.trace, cpu, found, window, self.end_ns - self.begin_ns)
 
+    @cached_property
     def _path(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Going back from the end: the nodes, when (ns) what each waited for came, and which of the three that was."""
         waits_for = self.replay.nodes.waits_for
@@ -427,11 +523,11 @@ class Played(msgspec.Struct, frozen=True, eq=False, dict=True):
             came_ns = np.where(waits_for[block] >= 0, self.times_ns[waits_for[block]] + self.after_ns[block], LONG_AGO_NS)
             choice[block] = came_ns.argmax(axis=1)
         before = waits_for[np.arange(len(choice)), choice]
-        node = int(np.flatnonzero(self.times_ns == self.end_ns)[-1])
-        path = []
-        while node >= 0 and self.times_ns[node] > self.begin_ns:
+        node, path = int(np.flatnonzero(self.times_ns == self.end_ns)[-1]) if self.end_ns > self.begin_ns else -1, []
+        comes_before = np.where(self.times_ns[before] > self.begin_ns, before, -1).tolist()
+        while node >= 0:
             path.append(node)
-            node = int(before[node])
+            node = comes_before[node]
         at = np.array(path, np.int64)
         earlier = before[at]
         return at, np.where(earlier >= 0, np.maximum(self.times_ns[earlier], self.begin_ns), self.begin_ns), choice[at]
