@@ -1,7 +1,7 @@
-"""Time each pair of unseen_pairs.py (or of _2.py to _23.py) without the profiler, before and after its change, in turns;
+"""Time each pair of unseen_pairs.py (or of unseen_pairs_N.py) without the profiler, before and after its change, in turns;
 then record both.
 
-    uv run python benchmarks/advice/record_unseen.py FOLDER [PAIR ...] [--device cuda|cpu] [--set 1|...|23]
+    uv run python benchmarks/advice/record_unseen.py FOLDER [PAIR ...] [--device cuda|cpu] [--set N]
 
 FOLDER/NAME.before.json.gz and NAME.after.json.gz are the traces, FOLDER/pairs.json what was measured, by pair. Each pair is a
 process of its own, with a minute's time, in which nothing has been profiled before the times are taken. The CPU's pairs run on
@@ -11,6 +11,7 @@ two cores (OMP_NUM_THREADS, where set, says how many threads an operation takes 
 import argparse
 from collections.abc import Callable
 import contextlib
+import importlib
 import json
 import os
 from pathlib import Path
@@ -22,59 +23,20 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from advice.timing import exported, plain_us, synchronize
-from advice.unseen_pairs import UNSEEN, Unseen
-from advice.unseen_pairs_2 import UNSEEN as UNSEEN_2
-from advice.unseen_pairs_3 import UNSEEN as UNSEEN_3
-from advice.unseen_pairs_4 import UNSEEN as UNSEEN_4
-from advice.unseen_pairs_5 import UNSEEN as UNSEEN_5
-from advice.unseen_pairs_6 import UNSEEN as UNSEEN_6
-from advice.unseen_pairs_7 import UNSEEN as UNSEEN_7
-from advice.unseen_pairs_8 import UNSEEN as UNSEEN_8
-from advice.unseen_pairs_9 import UNSEEN as UNSEEN_9
-from advice.unseen_pairs_10 import UNSEEN as UNSEEN_10
-from advice.unseen_pairs_11 import UNSEEN as UNSEEN_11
-from advice.unseen_pairs_12 import UNSEEN as UNSEEN_12
-from advice.unseen_pairs_13 import UNSEEN as UNSEEN_13
-from advice.unseen_pairs_14 import UNSEEN as UNSEEN_14
-from advice.unseen_pairs_15 import UNSEEN as UNSEEN_15
-from advice.unseen_pairs_16 import UNSEEN as UNSEEN_16
-from advice.unseen_pairs_17 import UNSEEN as UNSEEN_17
-from advice.unseen_pairs_18 import UNSEEN as UNSEEN_18
-from advice.unseen_pairs_19 import UNSEEN as UNSEEN_19
-from advice.unseen_pairs_20 import UNSEEN as UNSEEN_20
-from advice.unseen_pairs_21 import UNSEEN as UNSEEN_21
-from advice.unseen_pairs_22 import UNSEEN as UNSEEN_22
-from advice.unseen_pairs_23 import UNSEEN as UNSEEN_23
+from advice.unseen_pairs import Unseen
 import torch
 from torch.profiler import profile, record_function, schedule
 
 ROUNDS, WARMUP_STEPS, REPETITIONS, LIMIT_S = 3, 4, 2, 60
 VARIANTS = ("before", "after")
-SETS = {
-    1: UNSEEN,
-    2: UNSEEN_2,
-    3: UNSEEN_3,
-    4: UNSEEN_4,
-    5: UNSEEN_5,
-    6: UNSEEN_6,
-    7: UNSEEN_7,
-    8: UNSEEN_8,
-    9: UNSEEN_9,
-    10: UNSEEN_10,
-    11: UNSEEN_11,
-    12: UNSEEN_12,
-    13: UNSEEN_13,
-    14: UNSEEN_14,
-    15: UNSEEN_15,
-    16: UNSEEN_16,
-    17: UNSEEN_17,
-    18: UNSEEN_18,
-    19: UNSEEN_19,
-    20: UNSEEN_20,
-    21: UNSEEN_21,
-    22: UNSEEN_22,
-    23: UNSEEN_23,
-}
+SETS = range(1, 26)
+
+
+def pairs_of(number: int) -> dict[str, Unseen]:
+    """Return the pairs of a set."""
+    name = "advice.unseen_pairs" + f"_{number}" * (number > 1)
+    pairs: dict[str, Unseen] = importlib.import_module(name).UNSEEN
+    return pairs
 
 
 def trace_of(pair: Unseen, step: Callable[[], Any], device: str) -> bytes:
@@ -178,16 +140,13 @@ def merge(pairs: dict[str, Unseen], folder: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    every = "; ".join(f"set {number}: {', '.join(pairs)}" for number, pairs in SETS.items())
-    parser.add_argument("pairs", nargs="*", metavar="PAIR", help=every)
+    parser.add_argument("pairs", nargs="*", metavar="PAIR", help="by name (default: all of the set for the device)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument(
-        "--set", type=int, choices=tuple(SETS), default=1, help="2 to 23: the pairs of unseen_pairs_2.py to _23.py"
-    )
+    parser.add_argument("--set", type=int, choices=SETS, default=1, help="2 and more: the pairs of unseen_pairs_N.py")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
-    pairs = SETS[args.set]
+    pairs = pairs_of(args.set)
     unknown = [name for name in args.pairs if name not in pairs]
     if unknown:
         parser.error(f"no such pair: {', '.join(unknown)}")

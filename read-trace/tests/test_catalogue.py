@@ -71,6 +71,10 @@ def slugs(tmp_path, *made: Made, **how) -> list[str]:
     return [finding.slug for finding in facts.findings]
 
 
+ONTO_FEW: dict[str, Any] = {
+    "dims": [[32, 8], [[1024]], [1024, 8], []], "types": ["float", "TensorList", "float", "Scalar"],
+    "values": ["", "", "", "True"],
+}  # fmt: skip
 FLOATS: dict[str, Any] = {"dims": [[1024, 1024]], "types": ["float"], "values": [""]}
 TABLE: dict[str, Any] = {
     "dims": [[2048, 8, 128], [2048, 8], [], [], []],
@@ -142,6 +146,13 @@ CASES = {
     "unique-waits": case(Made("aten::_unique2"), but=Made("aten::_unique2", kernel=None)),
     "nonzero-waits": case(Made("aten::nonzero", around=("aten::index",)), but=Made("aten::where", around=("aten::index",))),
     "index-put-sorts": case(Made("aten::index_put_", kernel="void DeviceRadixSortKernel()"), but=Made("aten::index_put_")),
+    "many-rows-onto-few": case(
+        Made("aten::_index_put_impl_", **ONTO_FEW, kernel="void indexing_backward_kernel()"),
+        but=[Made("aten::_index_put_impl_", **ONTO_FEW),
+             Made("aten::_index_put_impl_", **ONTO_FEW | {"dims": [[33, 8], [[1024]], [1024, 8], []]},
+                  kernel="void indexing_backward_kernel()")],
+    ),
+    "interpolation-put-together": case(Made("aten::_unsafe_index_put"), but=Made("aten::_unsafe_index_put", kernel=None)),
     "repeated-copies": case(Made("aten::repeat_interleave"), but=Made("aten::expand")),
     "contiguous-in-step": case(Made("aten::contiguous"), but=Made("aten::view")),
     "clone-in-step": case(Made("aten::clone"), but=Made("aten::clone", around=("aten::masked_fill",))),
@@ -554,3 +565,16 @@ def test_small_matrices_are_counted_of_one_op_and_one_shape(tmp_path):
     sizes = [Made("aten::linalg_svd", dims=[[n, n]], types=["float"], values=[""]) for n in (5, 11, 23, 47)]
     assert all("small-matrices-one-by-one" not in slugs(tmp_path, *made) for made in (ops, sizes))
     assert "small-matrices-one-by-one" in slugs(tmp_path, *ops, *ops[:1] * 3)
+
+
+def test_what_takes_the_complex_numbers_of_a_transform_goes_with_it(tmp_path):
+    """As many of them: half of the spectrum of a real signal is left."""
+    found = []
+    for dims, kind in (([1024, 1024], "c10::complex<float>"), ([1024, 512], "c10::complex<float>"), ([1024, 1024], "float")):
+        facts = read(write(tmp_path / "t.json", *events(
+            Made("aten::fft_fft", us=200, **FLOATS), Made("aten::mul", us=600, dims=[dims, []], types=[kind, "double"], values=["", ""])
+        )))  # fmt: skip
+        (gain,) = (finding.gain for finding in facts.findings if finding.slug == "complex-fft-of-real")
+        found.append((gain.low + gain.high) / 2)
+    with_it, *without = found
+    assert with_it > 2 * max(without)

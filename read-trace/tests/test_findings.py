@@ -556,6 +556,35 @@ def for_few_rows(rows=1, kind="float", outputs=3072):
     return [op("aten::linear", 110 * n, 100, **{"Input Dims": [[rows, 1, 768], [outputs, 768]], **types}) for n in range(4)]
 
 
+def asleep(waiting, other=2):
+    """A step that sleeps for 600 us, in which another thread waits for so long."""
+    get = python("<built-in method get of _queue.SimpleQueue object at 0x1>", 300, waiting)
+    return [step(0, 0, 1000), python("train.py(5): step", 10, 980), python("<built-in function sleep>", 100, 600),
+            op("aten::mm", 720, 200), *on(other, python("work.py(3): run", 50, 900), get)]  # fmt: skip
+
+
+def sent_in(pieces, load=None):
+    """A batch that a worker sends as so many tensors."""
+    sets = [op("aten::set_", 20 + 30 * n, 5) for n in range(pieces)]
+    return [step(0, 0, 1000), annotation(load or LOADER, 10, 600), *sets, *linked(ADD, 900, 80, 20)]
+
+
+def large(numbers, kind="float", us=10_000):
+    """Two elementwise ops with results of so many numbers."""
+    args = {"Input Dims": [[numbers], []], "Input type": [kind, "Scalar"]}
+    return [op("aten::sub", 100, us, **args), op("aten::div", 200 + us, us, **args)]
+
+
+def masked(classes, kind="long int", same=False):
+    """A mask for each class, two sums of it, and what is left of the sums."""
+    found = []
+    for n in range(classes):
+        number = {"Input Dims": [[100], []], "Input type": [kind, "Scalar"], "Concrete Inputs": ["", "7" if same else str(n)]}
+        found += [op("aten::eq", 50 * n, 10, **number), shaped("aten::sum", 50 * n + 15, 10, [100]),
+                  shaped("aten::sum", 50 * n + 30, 10, [100]), shaped("aten::add", 50 * n + 45, 2, [1])]  # fmt: skip
+    return found
+
+
 CASES = {
     "convolutions-of-parts": (
         [step(0, 0, 1000), *of_channels()],
@@ -1025,6 +1054,28 @@ CASES = {
         "train.py(9): pad, once per step: 600.0 µs with all that it calls, 60% of the steps' time",
         [step(0, 0, 1000), python("train.py(5): step", 10, 980), python("torch/x.py(9): pad", 20, 600),
          op("aten::mm", 700, 250)],
+    ),
+    "sleeps-in-step": (
+        asleep(350),
+        "1 sleep() per step, 600.0 µs of a step: 60% of the steps' time; in 350.0 µs of it no other thread is at work",
+        [step(0, 0, 1000), python("train.py(5): step", 10, 980), python("<built-in function sort>", 100, 600),
+         op("aten::mm", 720, 200)],
+    ),
+    "batch-in-pieces": (
+        sent_in(16),
+        "16 tensors per step from a worker, one after the other: 450.0 µs, 45% of the steps' time",
+        sent_in(15),
+    ),
+    "large-results-on-cpu": (
+        [step(0, 0, 50_000), *large(1 << 23)],
+        "2 results per step of up to 34 MB: 1 x aten::div, 1 x aten::sub; 20.00 ms of CPU time: 40% of the steps' time",
+        [step(0, 0, 50_000), *large((1 << 23) - 1)],
+    ),
+    "mask-per-class": (
+        [step(0, 0, 1000), *masked(16)],
+        "labels (100) are compared with 16 numbers, 16 times per step, with 32 ops on these masks; 480.0 µs of CPU time: 48% of "
+        "the steps' time",
+        [step(0, 0, 1000), *masked(15)],
     ),
     "gathered-then-multiplied": (
         [step(0, 0, 1000), shaped("aten::index_select", 5, 90, [100, 16], [], [800]),
@@ -1700,6 +1751,41 @@ def test_the_parts_of_a_batch_are_no_items(tmp_path):
     assert "copies-while-loading" not in found(tmp_path, [step(0, 0, 1000), *outside, *linked(ADD, 900, 80, 20)])
 
 
+@pytest.mark.parametrize(
+    ("ops", "told"),
+    [
+        (large(1 << 22, "double"), True),
+        (large(1 << 23, us=2000), False),  # as fast as memory is
+        (large(1 << 23)[:1], False),
+        ([one | {"name": f"{one['name']}_"} for one in large(1 << 23)], False),  # in place
+        ([one | {"args": one["args"] | {"Sequence number": n + 1}} for n, one in enumerate(large(1 << 23))], False),  # kept
+    ],
+)
+def test_large_results_are_told_that_could_be_written_into_memory_that_is_kept(tmp_path, ops, told):
+    events = [step(0, 0, 50_000), *ops, *on(2, backward("Mul", 49_000, 50, 1), backward("Mul", 49_100, 50, 2))]
+    assert ("large-results-on-cpu" in found(tmp_path, events)) is told
+
+
+def test_a_sleep_counts_as_far_as_no_other_thread_is_at_work(tmp_path):
+    """Of a thread that was open when the recording began (without a number) nothing is known."""
+    (slept,) = (one for one in read(write(tmp_path / "t.json", *asleep(350))).findings if one.slug == "sleeps-in-step")
+    assert round(slept.gain.high, 2) == 0.35
+    assert not {"own-function", "library-function"} & set(found(tmp_path, asleep(350)))
+    alone = [*asleep(350)[:4], *on(0, python("work.py(3): run", 50, 900))]
+    (slept,) = (one for one in read(write(tmp_path / "t.json", *alone)).findings if one.slug == "sleeps-in-step")
+    assert slept.gain is None
+    assert slept.gain_unknown_because == "it is not recorded what the program waits for there"
+
+
+def test_a_line_that_sleeps_between_ops_promises_nothing(tmp_path):
+    events = [*asleep(0), op("aten::mm", 20, 70)]
+    (between,) = (one for one in read(write(tmp_path / "t.json", *events)).findings if one.slug == "python-between-ops")
+    assert (between.gain, between.gain_unknown_because) == (
+        None,
+        "the program sleeps there, and what it waits for may take as long",
+    )
+
+
 OTHER = (64, 8), (8, 64)  # shapes of weights
 
 
@@ -1777,7 +1863,6 @@ def python_step(*frames):
         ([("<built-in method tensor of type object at 0x7f>", 20, 300)], "tensor()", "torch.from_numpy(numpy.stack(...))"),
         ([("numpy/lib/_function_base_impl.py(9): append", 20, 300)], "numpy/lib/_function_base_impl.py: append",
          "copies the whole array"),
-        ([("<built-in function sleep>", 20, 300)], "sleep()", "wait for what it waits for"),
         ([("<built-in function collect>", 20, 300)], "collect()", "leave gc.collect() out of the step"),
         ([("torch/_tensor.py(9): __format__", 20, 300)], "torch/_tensor.py: __format__", "logger.debug('%s', x)"),
         ([("somewhere/lib/python3.12/statistics.py(9): mean", 20, 300)], "somewhere/lib/python3.12/statistics.py: mean",
@@ -2560,6 +2645,10 @@ def test_a_number_may_change_between_passes(tmp_path, shape, why):
 
 
 @pytest.mark.parametrize(("slug", "events", "told"), [
+    ("sleeps-in-step", asleep(350)[1:4], True),  # what it waits for was not recorded
+    ("batch-in-pieces", sent_in(16, load=ALONE), False),  # no worker sends it
+    ("mask-per-class", masked(16, "float"), False),  # no labels
+    ("mask-per-class", masked(16, same=True), False),
     ("history-in-each-step", kept(parts=12, listed=True), True),
     ("history-in-each-step", kept(parts=12), False),  # of so few the profiler has their shapes
     ("history-in-each-step", kept(made=0), False),  # of other tensors than the step makes

@@ -30,17 +30,20 @@ from trace_reader.findings import (
     gemm,
     gpu_waits,
     kernel_patterns,
+    large_results,
     loading,
     loops,
     low_occupancy,
     memory_traffic,
     optimizer,
     own_functions,
+    per_class,
     recording_effects,
     recurrent,
     repeated_products,
     runtime_calls,
     scores,
+    sleeps,
     twice,
     without_gradient,
     written_out,
@@ -55,9 +58,10 @@ from trace_reader.system.processes import processes_for, run_in_processes
 __all__ = ["PATTERNS", "Choice", "Choices", "Reading", "choices", "run_rules"]
 # In the order in which they are told; in a file, from the top.
 _SUBJECTS = (
-    bottleneck, loading, catalogue, written_out, loops, twice, again, without_gradient, repeated_products, cut_away, scores,
-    recurrent, expanded, own_functions, cpu_ops, gpu_waits, collective_calls, communication, optimizer, cold_steps,
-    kernel_patterns, memory_traffic, gemm, attention, compiled, runtime_calls, low_occupancy, recording_effects,
+    bottleneck, loading, catalogue, written_out, loops, per_class, twice, again, without_gradient, repeated_products, cut_away,
+    scores, recurrent, expanded, own_functions, sleeps, cpu_ops, large_results, gpu_waits, collective_calls, communication,
+    optimizer, cold_steps, kernel_patterns, memory_traffic, gemm, attention, compiled, runtime_calls, low_occupancy,
+    recording_effects,
 )  # fmt: skip
 _ORDER = [module.__name__ for module in _SUBJECTS]
 PATTERNS = dict(sorted(RULES.items(), key=lambda item: _ORDER.index(getattr(item[1].rule, "func", item[1].rule).__module__)))
@@ -244,7 +248,11 @@ def with_functions(reading: Reading, stacks: Trace) -> Reading:
     """
     facts, trace, failures, new = reading.facts, reading.trace, Failures(), dict[str, Seen]()
     found = list(facts.findings)
-    rules = (("own-function", own_functions.own_function), ("library-function", own_functions.library_function))
+    rules = (
+        ("own-function", own_functions.own_function),
+        ("library-function", own_functions.library_function),
+        ("sleeps-in-step", sleeps.sleeps_in_step),
+    )
     for slug, rule in rules:
         with failures.caught(f"the finding {slug}"):
             if (seen := rule(trace, stacks, facts)) is not None:

@@ -88,12 +88,13 @@ NEARLY_ALL = 0.95  # of the path
 NAMES_THE_LINE = 0.5  # of the path's share that lies between ops
 # What people call there, by the function of C, and what takes less.
 FRESH = "aten::lift_fresh"  # the last op of torch.tensor and as_tensor, of what is no tensor
+ASLEEP = "the program sleeps there, and what it waits for may take as long"
 KNOWN_IN_C = {
     "tensor": "torch.tensor converts a list number by number: torch.from_numpy(numpy.stack(...)) copies whole arrays.",
     "as_tensor": "torch.as_tensor converts a list number by number: make one numpy array first.",
     "collect": "This is Python's garbage collector: run it less often, or call gc.freeze() after the warm-up.",
     "deepcopy": "Copy less, or only the tensors (tensor.clone()).",
-    "sleep": "The program waits there on purpose.",
+    "sleep": "What it waits for, sleeps-in-step tells.",
     "acquire": "This waits for another thread, or for the thread that holds a lock: look at what that thread does.",
 }
 
@@ -473,4 +474,6 @@ def at_the_line(finding: Finding, lines: tuple[CpuLine, ...], facts: Facts) -> F
     mostly = f", most of it in {in_c[1]}()" if in_c else ""
     there = f"Python is there, between the ops, for {about(top.share)} of {denominator(facts)}{mostly}"
     next = f"Look at {top.line}: {there}. {known}".rstrip()
+    if in_c and in_c[1] == "sleep":  # what it waits for may take as long
+        return msgspec.structs.replace(finding, next=next, gain=None, gain_unknown_because=ASLEEP)
     return msgspec.structs.replace(finding, next=next)

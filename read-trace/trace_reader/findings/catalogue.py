@@ -16,7 +16,14 @@ import numpy as np
 from trace_reader.analysis.replay.edits import GONE, ONCE, REPLACED, UNSURE, Effect, all_of, dropped
 from trace_reader.analysis.replay.rounds import Shape
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.analysis.trace.op_cost import Tensor, inputs_of, shapes_of, shapes_of_first, tensors_of, whole_numbers
+from trace_reader.analysis.trace.op_cost import (
+    Tensor,
+    inputs_of,
+    shapes_of,
+    shapes_of_first,
+    tensors_of,
+    whole_numbers,
+)
 from trace_reader.analysis.trace.op_shapes import shapes_in_words
 from trace_reader.findings.registry import LEAST_SHARE, Seen, finding, hold, lies_inside, listed, partly_dropped
 from trace_reader.findings.verdict import denominator
@@ -37,6 +44,7 @@ LONG_FILTER, LONG_LIST = 256, 64  # taps; tensors
 # Rows and columns of a filter; on a CPU: one of 25 saved nothing, cut in two, one of 41 a third of a step (two cores, torch 2.15,
 # 2026-11-29). Filters.
 WIDE_WINDOW, VERY_WIDE_WINDOW, FEW_CHANNELS = 9, 32, 16
+ONTO_FEW = 32  # times as many numbers are put into a tensor as it has
 SMALL_SIDE = 64  # rows and columns of a matrix
 THIN = 8  # times as long as the inner dimension of a product of low rank are the others, at least
 LARGE_SQUARE, MANY_BESIDE = 1024, 4  # rows; times as many as the other side has columns
@@ -79,6 +87,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     then: tuple[str, ...] = ()
     followed: tuple[str, ...] = ()
     also: str = ""
+    spectrum: bool = False
     whole: bool = False
     unless: tuple[str, ...] = ()
 
@@ -135,6 +144,12 @@ def _wide_pool(tensors: list[Tensor | None], inputs: Inputs) -> bool:
     if len(window) != 2 or min(window) < WIDE_WINDOW or stride != [1, 1] or not tensors or tensors[0] is None:
         return False
     return all(size >= 2 * own for size, own in zip(tensors[0].shape[-2:], window, strict=False))
+
+
+def _many_onto_few(tensors: list[Tensor | None], inputs: Inputs) -> bool:
+    """Many times as many numbers are put as there are places: they come to a place one after the other."""
+    known = [tensor.elements for tensor in tensors if tensor is not None]
+    return len(known) > 1 and known[-1] >= ONTO_FEW * max(known[0], 1)
 
 
 def _small_matrix(tensors: list[Tensor | None], inputs: Inputs) -> bool:
@@ -313,7 +328,7 @@ _SHAPES: dict[str, Callable[[list[Tensor | None], Inputs], bool]] = {
     "large_table": _large_table, "large_vocabulary": _large_vocabulary, "mask": _mask, "low_rank": _low_rank,
     "many_logits": _many_logits, "long_filter": _long_filter, "long_list": _long_list, "square": _square,
     "wide_window": _wide_window, "very_wide_window": partial(_wide_window, least=VERY_WIDE_WINDOW),
-    "small_matrix": _small_matrix, "wide_pool": _wide_pool,
+    "small_matrix": _small_matrix, "many_onto_few": _many_onto_few, "wide_pool": _wide_pool,
     "padding_mask": _padding_mask, "width_one": _width_one, "all_with_all": _all_with_all, "columns": _columns,
     "of_weights": _of_weights, "vector": _vector, "square_result": _square_result, "accumulates": _accumulates,
     "odd_length": _odd_length,
@@ -650,10 +665,24 @@ def _effect(entry: Entry, trace: Trace, spans: Rows) -> Effect:
         first = distinct(spans.name.astype(np.int64) * (len(trace.steps) + 2) + step + 1).first
         spans = spans.where(~among(spans.at, spans.at[first]))
     edits = [partly_dropped(trace, spans, entry.left)]
+    if entry.spectrum:
+        edits.append(partly_dropped(trace, _of_spectra(trace, spans), entry.left))
     for updates, share in _updates_of_tables(entry, trace, spans) if entry.also else ():
         left = 1 - share * (1 - (LEFT_OF_TABLE if len(trace.work) else LEFT_ON_CPU))
         edits.append(dropped(updates, left_of_cpu=1.0 if len(trace.work) else left, left_of_gpu=left))
     return Effect(all_of(*edits), kind=_CHANGES[entry.change])
+
+
+def _of_spectra(trace: Trace, spans: Rows) -> Rows:
+    """Return the ops of the steps that take complex numbers, as many as one of these transforms makes."""
+    made = {_first_shape(trace, row) for row in spans.at[distinct(spans.detail).first].tolist()}
+    outer = trace.outer_ops.where(trace.step_at(trace.outer_ops.start_ns) >= 0)
+    found = [np.zeros(0, np.int64)]
+    for _, ops in outer.by(outer.detail):
+        inputs = inputs_of(trace.slices, int(ops.at[0]))
+        if inputs is not None and str(inputs.types[:1]).startswith("('c10::complex") and inputs.dims[0] in made:
+            found.append(ops.at)
+    return Rows(trace.slices, np.sort(np.concatenate(found)))
 
 
 def _updates_of_tables(entry: Entry, trace: Trace, spans: Rows) -> Iterator[tuple[Rows, float]]:

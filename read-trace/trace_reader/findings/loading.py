@@ -16,6 +16,7 @@ from trace_reader.names.range_names import is_loader
 from trace_reader.units import about, us
 
 LEAST_COPIES = 8  # for one batch, of one shape where shapes are known
+LEAST_PIECES = 16  # of a batch
 LEAST_LISTS, LEFT_OF_LISTS = 16, 0.1  # in a load; of their time, as arrays
 OF_A_LIST = ("aten::empty", "aten::to", "aten::lift_fresh", "aten::detach_")  # torch.tensor() of one: of an array, another row
 WHOLE_BATCH = "Let the DataLoader return tensors of the CPU, and copy the whole batch in one call behind it"
@@ -122,6 +123,43 @@ def _lists_while_loading(trace: Trace, facts: Facts) -> Seen | None:
     ops = Rows(trace.slices, np.sort(np.concatenate(spans)))
     effect = Effect(skipped(union, LEFT_OF_LISTS), kind=REPLACED)
     return Seen(f"{lists}, with {us(took_us / len(facts.steps))} of CPU time per step", ops, share=share, effect=effect)
+
+
+@finding(
+    "batch-in-pieces",
+    "many aten::set_ while the DataLoader gives a batch",
+    "enumerate(DataLoader)...__next__ on the lane of the steps: aten::empty and aten::set_ again and again",
+    "A worker sends the batch as many tensors. Each of them crosses from process to process by itself, in shared memory with a "
+    "file of its own.",
+    "If they are samples of one shape: stack them in the worker, as the default collate_fn does, so that the batch is one "
+    "tensor, and copy that one to the GPU. Samples of several lengths: one tensor of all of them, and their lengths.",
+    source="https://docs.pytorch.org/docs/stable/data.html",
+)
+def _batch_in_pieces(trace: Trace, facts: Facts) -> Seen | None:
+    """In the wait for a loader with workers, LEAST_PIECES or more tensors that are put onto memory that is there: from the first
+    to the last of them.
+    """
+    if facts.critical_path is None or not facts.steps or "aten::set_" not in trace.op_names:
+        return None
+    sets = trace.ops.where(trace.ops.is_named("aten::set_".__eq__) & (trace.step_at(trace.ops.start_ns) >= 0))
+    load = innermost(trace.slices, trace.parent, sets.at, trace.slices.are_named(Kind.ANNOTATION, _has_workers))
+    of_loads = [rows for (at,), rows in sets.by(load) if at >= 0 and len(rows) >= LEAST_PIECES]
+    if not of_loads:
+        return None
+    ops = Rows(trace.slices, np.sort(np.concatenate([rows.at for rows in of_loads])))
+    between = sorted((int(rows.end_ns[0]), int(rows.end_ns[-1])) for rows in of_loads)
+    union = merged(*np.array(between).T)
+    took_us = float((union[1] - union[0]).sum()) / 1000
+    share = took_us / trace.steps.total_us
+    if share < LEAST_SHARE:
+        return None
+    seen = f"{a_step(len(ops), facts, 'tensor', 'tensors')} from a worker, one after the other: {us(took_us / len(facts.steps))}"
+    effect = Effect(skipped(union), kind=ONCE)
+    return Seen(f"{seen}, {about(share)} of the steps' time", ops, share=share, effect=effect)
+
+
+def _has_workers(name: str) -> bool:
+    return is_loader(name) and not _loads_alone(name)
 
 
 def _loads_alone(name: str) -> bool:

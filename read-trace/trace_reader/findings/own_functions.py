@@ -9,10 +9,19 @@ from typing import Any
 import numpy as np
 from trace_reader.analysis.replay.edits import REPLACED, Effect, dropped
 from trace_reader.analysis.replay.place import FUNCTION, MODULE
-from trace_reader.analysis.replay.places import ALL_OF_A_STEP, Candidate, cpu_us_of, functions, library_calls, lies_in
+from trace_reader.analysis.replay.places import (
+    ALL_OF_A_STEP,
+    Candidate,
+    cpu_us_of,
+    functions,
+    library_calls,
+    lies_in,
+    of_the_other_loading,
+)
 from trace_reader.analysis.replay.plain_run import usual_prices
 from trace_reader.analysis.trace.facts import OF_THE_CPU, Facts
 from trace_reader.findings.registry import Seen, finding, ops_that_launch
+from trace_reader.findings.sleeps import SLEEP
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import EVALUATE, Trace
@@ -43,6 +52,7 @@ _FRAMES = re.compile(
 )
 _ENTRIES = tomllib.loads(Path(__file__).with_name("library_calls.toml").read_text("utf-8"))["library"]
 _WORDS = tuple((re.compile(entry["called"]), entry["next"]) for entry in _ENTRIES)
+MOSTLY_ASLEEP = 0.5  # of a function's time
 MOST_NAMES = 3  # functions of one file
 THE_PROFILERS = 0.75  # of a function's time, by the price of the functions in it: then it is not known what it takes itself
 
@@ -63,8 +73,11 @@ def own_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
     launching = ops_that_launch(trace, trace.linked)
     modules = [one.spans for one in every if one.kind == MODULE]
     models = _together(trace, modules) if modules else None
+    sleeps = _sleeps(trace, stacks)
     for one in every:
         share = cpu_us_of(one.spans, window) / whole_us if one.kind == FUNCTION and whole_us else 0.0
+        if _inside_us(sleeps, one.spans) >= MOSTLY_ASLEEP * share * whole_us > 0:
+            continue
         if not LEAST_SHARE <= share < ALL_OF_A_STEP or _inside_us(products, one.spans) >= MODELS_WORK * share * whole_us:
             continue
         if models is not None and one.name.endswith(": forward") and _is_most_of(models, one.spans):
@@ -99,7 +112,7 @@ def library_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
     window, whole_us = merged(steps.start_ns, steps.end_ns), steps.total_us
     files: dict[str, list[Candidate]] = defaultdict(list)
     for one in library_calls(trace, stacks):
-        if not _FRAMES.match(one.name):
+        if not _FRAMES.match(one.name) and not one.name.startswith(SLEEP):
             files[_of_c(one.name) or one.name.partition("(")[0]].append(one)
     products = trace.ops.where(trace.ops.is_named(lambda name: name in _WORK or name.startswith(EVALUATE)))
     products = Rows(trace.slices, outermost(trace.slices, products.at))
@@ -131,6 +144,12 @@ def library_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
         f"{name}, called by the program {times} per step: {us(each_us)} with all that it calls, {about(share)} of the steps' time"
     )
     return Seen(seen, spans, known, share, **_effect(trace, steps, spans))
+
+
+def _sleeps(trace: Trace, stacks: Trace) -> Rows:
+    """Return the calls of time.sleep() in the steps: another finding is about them."""
+    python = Rows(stacks.slices, stacks.slices.of(Kind.PYTHON))
+    return of_the_other_loading(trace, stacks, python.where(python.is_named(lambda name: name.startswith(SLEEP))))
 
 
 def _steps_with_functions(trace: Trace, stacks: Trace) -> Rows:

@@ -200,7 +200,7 @@ def functions(trace: Trace, stacks: Trace) -> Iterator[Candidate]:
     python = Rows(stacks.slices, stacks.slices.of(Kind.PYTHON))
     for name, rows in python.by_name():
         kind = MODULE if name.startswith(MODULE_PREFIX) else FUNCTION if is_program_function(name) else ""
-        if kind and not name.endswith(": <module>") and len(found := _of_the_other_loading(trace, stacks, rows)):
+        if kind and not name.endswith(": <module>") and len(found := of_the_other_loading(trace, stacks, rows)):
             yield Candidate(kind, name.removeprefix(MODULE_PREFIX), found)
 
 
@@ -211,11 +211,11 @@ def library_calls(trace: Trace, stacks: Trace) -> Iterator[Candidate]:
     own = slices.are_named(Kind.PYTHON, is_program_function)
     is_called = own[np.maximum(parents(slices, (Kind.PYTHON,))[python.at], 0)] & ~own[python.at]
     for name, rows in python.where(is_called).by_name():
-        if not name.startswith(MODULE_PREFIX) and len(found := _of_the_other_loading(trace, stacks, rows)):
+        if not name.startswith(MODULE_PREFIX) and len(found := of_the_other_loading(trace, stacks, rows)):
             yield Candidate(FUNCTION, name, found)
 
 
-def _of_the_other_loading(trace: Trace, stacks: Trace, rows: Rows) -> Rows:
+def of_the_other_loading(trace: Trace, stacks: Trace, rows: Rows) -> Rows:
     """Return the outermost of these functions in the steps, as rows whose tracks and times are the trace's."""
     shift_ns, numbers = stacks.zero_ns - trace.zero_ns, {track: n for n, track in enumerate(trace.slices.tracks)}
     number_of = np.array([numbers.get(track, -1) for track in stacks.slices.tracks])
