@@ -571,9 +571,8 @@ def test_what_takes_the_complex_numbers_of_a_transform_goes_with_it(tmp_path):
     """As many of them: half of the spectrum of a real signal is left."""
     found = []
     for dims, kind in (([1024, 1024], "c10::complex<float>"), ([1024, 512], "c10::complex<float>"), ([1024, 1024], "float")):
-        facts = read(write(tmp_path / "t.json", *events(
-            Made("aten::fft_fft", us=200, **FLOATS), Made("aten::mul", us=600, dims=[dims, []], types=[kind, "double"], values=["", ""])
-        )))  # fmt: skip
+        product = Made("aten::mul", us=600, dims=[dims, []], types=[kind, "double"], values=["", ""], kernel=None)
+        facts = read(write(tmp_path / "t.json", *events(Made("aten::fft_fft", us=200, kernel=None, **FLOATS), product)))
         (gain,) = (finding.gain for finding in facts.findings if finding.slug == "complex-fft-of-real")
         found.append((gain.low + gain.high) / 2)
     with_it, *without = found
