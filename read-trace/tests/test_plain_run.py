@@ -101,6 +101,13 @@ def test_without_a_gpu_the_prices_are_others(facts):
     assert plain.high_us == pytest.approx(min(plain.step_us * math.exp(0.2 + 0.9 * took), 1150), abs=0.5)
 
 
+def test_of_ops_shorter_than_their_price_half_of_what_is_beyond_much_is_taken(facts):
+    """Without a GPU 1000 ops of 0.9: at their price of 1.1 a tenth of a step is left, so 0.4 and half of 0.5 are taken."""
+    ops = [op("aten::mm", 1000 * at + k, 0.9) for at in range(3) for k in range(1000)]
+    plain = facts(*[step(at, 1000 * at, 1000) for at in range(3)], *ops).plain
+    assert plain.step_us == pytest.approx(350, rel=0.02)
+
+
 def test_the_pace_of_a_loaders_processes_is_not_the_profilers(facts):
     """Of steps that wait for them half of what the prices say is taken; 20 of 100 are such a wait."""
     wait = "enumerate(DataLoader)#{}DataLoaderIter.__next__"

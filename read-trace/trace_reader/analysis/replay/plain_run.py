@@ -347,7 +347,9 @@ class RunWithoutProfiler:
         played, factor = self.at(self.prices), 1.0
         took = 1 - self.recorded_times(played)
         if took > MUCH:
-            factor = (MUCH + BEYOND * (took - MUCH)) / took
+            less = MUCH + BEYOND * (took - MUCH)
+            # Without a GPU ops can be so short that the prices are more than all of them.
+            factor = less / took if len(self.trace.work) else self.factor_at((1 - less) * self.unchanged_us)
         if self.waits_for_workers:
             factor *= AT_A_LOADERS_PACE
         prices = self.prices.times(factor)
