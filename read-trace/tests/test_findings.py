@@ -556,6 +556,12 @@ def for_few_rows(rows=1, kind="float", outputs=3072):
     return [op("aten::linear", 110 * n, 100, **{"Input Dims": [[rows, 1, 768], [outputs, 768]], **types}) for n in range(4)]
 
 
+def enlarged(weights, to=32, between="aten::view"):
+    """Features that are enlarged, then go through a convolution."""
+    return [shaped("aten::upsample_bilinear2d", 10, 300, [2, 64, 8, 8]), shaped(between, 320, 20, [2, 64, to, to]),
+            shaped("aten::conv2d", 400, 200, [2, 64, to, to], weights)]  # fmt: skip
+
+
 def asleep(waiting, other=2):
     """A step that sleeps for 600 us, in which another thread waits for so long."""
     get = python("<built-in method get of _queue.SimpleQueue object at 0x1>", 300, waiting)
@@ -1076,6 +1082,12 @@ CASES = {
         "labels (100) are compared with 16 numbers, 16 times per step, with 32 ops on these masks; 480.0 µs of CPU time: 48% of "
         "the steps' time",
         [step(0, 0, 1000), *masked(15)],
+    ),
+    "enlarged-before-a-layer": (
+        [step(0, 0, 1000), *enlarged([4, 64, 1, 1])],
+        "1 x features are enlarged per step (2x64x8x8, of which a 1x1 convolution makes 6% of the channels); 500.0 µs of CPU "
+        "time: 50% of the steps' time",
+        [step(0, 0, 1000), *enlarged([33, 64, 1, 1])],
     ),
     "gathered-then-multiplied": (
         [step(0, 0, 1000), shaped("aten::index_select", 5, 90, [100, 16], [], [800]),
@@ -1863,6 +1875,8 @@ def python_step(*frames):
         ([("<built-in method tensor of type object at 0x7f>", 20, 300)], "tensor()", "torch.from_numpy(numpy.stack(...))"),
         ([("numpy/lib/_function_base_impl.py(9): append", 20, 300)], "numpy/lib/_function_base_impl.py: append",
          "copies the whole array"),
+        ([("somewhere/lib/python3.12/queue.py(205): get_nowait", 20, 300)], "somewhere/lib/python3.12/queue.py: get_nowait",
+         "use get(), which waits"),
         ([("<built-in function collect>", 20, 300)], "collect()", "leave gc.collect() out of the step"),
         ([("torch/_tensor.py(9): __format__", 20, 300)], "torch/_tensor.py: __format__", "logger.debug('%s', x)"),
         ([("somewhere/lib/python3.12/statistics.py(9): mean", 20, 300)], "somewhere/lib/python3.12/statistics.py: mean",
@@ -2645,6 +2659,10 @@ def test_a_number_may_change_between_passes(tmp_path, shape, why):
 
 
 @pytest.mark.parametrize(("slug", "events", "told"), [
+    ("enlarged-before-a-layer", enlarged([4, 64, 3, 3]), False),
+    ("enlarged-before-a-layer", enlarged([4, 64, 1, 1], to=4), False),  # they become smaller
+    ("enlarged-before-a-layer", enlarged([4, 64, 1, 1], between="aten::cat"), False),
+    ("resampling", enlarged([4, 64, 1, 1]), False),  # it is told once
     ("sleeps-in-step", asleep(350)[1:4], True),  # what it waits for was not recorded
     ("batch-in-pieces", sent_in(16, load=ALONE), False),  # no worker sends it
     ("mask-per-class", masked(16, "float"), False),  # no labels
@@ -3986,6 +4004,9 @@ def test_calls_of_a_metric_are_counted_for_all_steps(tmp_path):
 def test_workers_that_take_long_at_the_start_alone_go_on(tmp_path):
     """So they do when they were kept: they have to fetch the first batch."""
     assert "workers-start-anew" not in found(tmp_path, epochs(last=100, first=15_000))
+    # A seed is drawn while the iterator is made.
+    drawn = [*epochs(), op("aten::random_", max(e["ts"] + e["dur"] for e in epochs()[:11]) + 27_000, 10)]
+    assert "workers-start-anew" in found(tmp_path, drawn)
     assert "workers-start-anew" not in found(tmp_path, epochs(between=12_000))  # no call is short: the loader is slow
     assert "workers-start-anew" not in found(tmp_path, epochs(apart=1000))  # nothing is made between the two
     # Before them a loader that is slow in each batch, with a gap: then no pair of long calls stands alone.

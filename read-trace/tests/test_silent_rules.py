@@ -44,6 +44,15 @@ def test_nor_is_a_models_own_forward(tmp_path):
     assert own(tmp_path, add, frames=beside)
 
 
+def test_nor_is_one_in_which_the_model_runs(tmp_path):
+    """A handler of requests, which calls the model; one beside it is."""
+    add = lambda at, k: op("aten::add", at + 700, 200)  # noqa: E731
+    model = ("nn.Module: Net_0", 100, 300)
+    assert own(tmp_path, add, frames=(("m.py(9): handle", 20, 600), model)) == []
+    (seen,) = own(tmp_path, add, frames=(("m.py(9): handle", 20, 600), model, ("m.py(30): log", 420, 190)))
+    assert seen.startswith("m.py(30): log")
+
+
 def test_nor_is_what_launches_in_a_model(tmp_path):
     """Beside a model it may be, and in one where little of its time is a launch."""
     launching = [lambda at, k: op("aten::add", at + 100, 300), lambda at, k: launch(at + 110, k + 1),

@@ -353,18 +353,16 @@ def _workers_start_anew(trace: Trace, facts: Facts) -> Seen | None:
         return None
     length_ns = calls.end_ns - calls.start_ns
     long = length_ns >= max(LONG_NS, LONGER * median(length_ns))
-    # The time before a long call, in which nothing runs, goes with it: there the loader's iterator is made.
     work = trace.outer_ops.where(trace.outer_ops.track == track)
-    ended_ns = np.sort(np.concatenate([trace.steps.start_ns[:1], work.end_ns, calls.end_ns]))
-    before_ns = ended_ns[np.maximum(np.searchsorted(ended_ns, calls.start_ns, side="right") - 1, 0)]
-    is_behind_a_gap = long & (calls.start_ns - before_ns >= LONG_NS)
-    # Two long calls, short ones on both sides, such a gap between the two, and few ops: the last call of a pass brings no batch.
+    # Two long calls, short ones on both sides, a gap between the two, and few ops: the last call of a pass brings no batch, and
+    # in the gap the loader's iterator is made.
     at_edges, ops = np.concatenate([[False], long, [False]]), np.diff(np.searchsorted(work.start_ns, calls.start_ns))
     pair = long[:-1] & long[1:] & ~at_edges[:-3] & ~at_edges[3:]
-    ends = np.flatnonzero(pair & is_behind_a_gap[1:] & (FEW * ops <= median(ops)))
+    is_gap = calls.start_ns[1:] - calls.end_ns[:-1] >= LONG_NS
+    ends = np.flatnonzero(pair & is_gap & (FEW * ops <= median(ops)))
     if not len(ends) or 2 * int(long.sum()) > len(calls):
         return None
-    gaps = before_ns[ends + 1], calls.start_ns[ends + 1]
+    gaps = calls.end_ns[ends], calls.start_ns[ends + 1]
     between_us = median(calls.start_ns[ends + 1] - calls.end_ns[ends]) / 1000
     last_us, first_us = median(length_ns[ends]) / 1000, median(length_ns[ends + 1]) / 1000
     seen = (

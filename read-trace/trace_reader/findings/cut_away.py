@@ -8,17 +8,18 @@ import math
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.replay.edits import all_of
+from trace_reader.analysis.replay.edits import REPLACED, Edit, Effect, all_of
 from trace_reader.analysis.replay.rounds import Shape, broadcast, made_of
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.analysis.trace.op_cost import Tensor, inputs_of, size_of_view, tensors_known
+from trace_reader.analysis.trace.op_cost import Tensor, inputs_of, shapes_of, size_of_view, tensors_known
 from trace_reader.findings.catalogue import LARGE_VOCABULARY
 from trace_reader.findings.groups import Groups, and_more, partly, the_longest
 from trace_reader.findings.loops import CUTS
-from trace_reader.findings.registry import Seen, finding, seen_with_time, with_what_is_freed
+from trace_reader.findings.registry import Seen, finding, partly_dropped, seen_with_time, with_what_is_freed
 from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct
+from trace_reader.names.op_names import VIEW_OPS
 from trace_reader.units import about, by_dimensions
 
 # What makes each number of one number of what flows, and writes it into new memory; and the same in place.
@@ -33,6 +34,7 @@ IN_PLACE = frozenset(f"{name}_" for name in ELEMENTWISE)
 OF_ROWS = frozenset(["aten::linear", "aten::layer_norm", "aten::rms_norm"])  # each row by itself
 NORMS = OF_ROWS - {"aten::linear"}
 VIEW = "aten::as_strided"  # what a cut calls
+ENLARGES = frozenset(f"aten::upsample_{how}2d" for how in ("nearest", "bilinear", "bicubic"))
 MOST_TAKEN, LEAST_RANK = 0.5, 3  # of the numbers; dimensions: of a matrix, a state of a loop looks alike
 
 
@@ -95,6 +97,52 @@ def _views_of_cuts(trace: Trace) -> dict[int, int]:
     views = trace.ops.at[trace.ops.is_named(VIEW.__eq__)]
     of_cuts = innermost(slices, trace.parent, views, is_cut)
     return {cut: view for cut, view in zip(of_cuts[::-1].tolist(), views[::-1].tolist(), strict=True) if cut >= 0}
+
+
+@finding(
+    "enlarged-before-a-layer",
+    "features are enlarged, and a 1x1 convolution then makes fewer channels of them",
+    "aten::upsample_bilinear2d or nearest2d, and the aten::conv2d right behind it",
+    "A 1x1 convolution does the same at each place, and an interpolation the same for each channel: their order does not matter. "
+    "Here the larger tensor goes through both.",
+    "Convolve first, then enlarge what it makes: F.interpolate(classifier(features), size=...) in place of "
+    "classifier(F.interpolate(features, size=...)). The result is the same up to rounding.",
+    source="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.interpolate.html",
+)
+def _enlarged_before_a_layer(trace: Trace, facts: Facts) -> Seen | None:
+    """By shapes: only views lie between the two, and half of the channels or fewer are made."""
+    if not trace.op_names & ENLARGES or "aten::conv2d" not in trace.op_names:
+        return None
+    outer = trace.outer_ops.where(~trace.outer_ops.is_named(VIEW_OPS.__contains__))
+    edits, found, told = list[Edit](), list[int](), Counter[str]()
+    for _, one in outer.by(trace.step_at(outer.start_ns), outer.track):
+        for at in np.flatnonzero(one.is_named(ENLARGES.__contains__)[:-1]).tolist():
+            pair, shapes = one.where(np.array([at, at + 1])), shapes_of(trace.slices, int(one.at[at]))
+            if (
+                pair.names[1] != "aten::conv2d"
+                or (left := _left_if_turned(shapes, shapes_of(trace.slices, int(pair.at[1])))) is None
+            ):
+                continue
+            found += pair.at.tolist()
+            edits += [partly_dropped(trace, pair.where(np.array([place])), left[place]) for place in (0, 1)]
+            told[f"{by_dimensions(shapes[0])}, of which a 1x1 convolution makes {left[0]:.0%} of the channels"] += 1
+    if not found:
+        return None
+    n, (most, _) = len(found) / 2 / len(facts.steps or (1,)), told.most_common(1)[0]
+    words = f"{n:.3g} x features are enlarged per step ({most})"
+    return seen_with_time(trace, facts, Rows(trace.slices, np.array(sorted(found))), words, Effect(all_of(*edits), kind=REPLACED))
+
+
+def _left_if_turned(features: list[Shape], layer: list[Shape]) -> tuple[float, float] | None:
+    """Return how much of an interpolation and of the 1x1 convolution behind it is left in the other order; None where it is none
+    of the same tensor, or makes more than half as many channels.
+    """
+    if not features or len(layer) < 2 or len(features[0]) != 4 or len(layer[0]) != 4 or layer[1][2:] != (1, 1):
+        return None
+    (batch, channels, *size), made = features[0], layer[1][0]
+    if layer[0][:2] != (batch, channels) or math.prod(layer[0][2:]) <= math.prod(size) or 2 * made > channels:
+        return None
+    return made / channels, math.prod(size) / math.prod(layer[0][2:])
 
 
 class _Ops:

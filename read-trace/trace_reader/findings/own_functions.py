@@ -80,6 +80,8 @@ def own_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
             continue
         if not LEAST_SHARE <= share < ALL_OF_A_STEP or _inside_us(products, one.spans) >= MODELS_WORK * share * whole_us:
             continue
+        if models is not None and _holds(one.spans, models):
+            continue
         if models is not None and one.name.endswith(": forward") and _is_most_of(models, one.spans):
             continue
         launching_us = _inside_us(launching, one.spans) if models is not None and lies_in(one.spans, models) else 0.0
@@ -174,6 +176,13 @@ def _effect(trace: Trace, steps: Rows, spans: Rows) -> dict[str, Any]:
 def _is_most_of(models: Rows, spans: Rows) -> bool:
     """Return whether these functions' time is most of the models' (modules that are in no other one), and in it."""
     return spans.total_us >= MOST_OF_A_MODEL * models.total_us and lies_in(spans, models)
+
+
+def _holds(spans: Rows, models: Rows) -> bool:
+    """Return whether most of the models' time is in these functions, which are in no model: they are the program, and no place
+    in it.
+    """
+    return _inside_us(models, spans) >= MOST_OF_A_MODEL * models.total_us and not lies_in(spans, models)
 
 
 def _begun_in(rows: Rows, spans: Rows) -> Rows:
