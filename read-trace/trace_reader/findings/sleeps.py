@@ -78,8 +78,8 @@ def _at_work(stacks: Trace, sleeping: set[int]) -> Union | None:
     "sleeps-in-step",
     "time.sleep() takes much of a step",
     "the Python functions above the gaps between the ops (with_stack=True): <built-in function sleep>",
-    "The program asks again and again, and sleeps in between, or pauses on purpose. A sleep goes on when what it waits for is "
-    "there.",
+    "The program asks again and again, and sleeps in between, or pauses on purpose. A sleep lasts its time, also where what it "
+    "waits for is there already.",
     "Wait for it instead: a queue's get(), an event's wait() or a future's result() returns as soon as it is there. If the pause "
     "is meant, take it out of what is timed.",
     source="https://docs.python.org/3/library/queue.html",
