@@ -618,9 +618,9 @@ SCORED = """The columns of these tables:
 `uv run benchmarks/advice/score.py FOLDER` prints the same for your own pairs, if the folder says how each change is named; its
 `--help` says what the folder holds. Without names, the first finding with a gain is judged.
 
-Each set was written and scored after the rules had been corrected with the earlier sets in view. So a score of today's rules on
-those earlier sets says nothing. [Every pair that was not seen](advice_unseen.md) has what was told, why it was wrong where it
-was, and how each set came about.
+Before each new set was written and scored, the rules were corrected on the earlier sets. So a score of today's rules on those
+earlier sets says nothing. [Another page](advice_unseen.md) lists every pair that was not seen: what the reader said, why, if it
+was wrong, and how each set was made.
 
 The predictions and steps were made like this:
 
