@@ -569,6 +569,13 @@ def asleep(waiting, other=2):
             op("aten::mm", 720, 200), *on(other, python("work.py(3): run", 50, 900), get)]  # fmt: skip
 
 
+def beside(waiting=350, asks="m.py(9): load"):
+    """A step in Python, while another thread runs, and waits for so long in between."""
+    get = python("<built-in method acquire of _thread.lock object at 0x1>", 200, waiting)
+    return [step(0, 0, 1000), python("train.py(5): step", 10, 980), python(asks, 20, 600), op("aten::mm", 720, 200),
+            *on(2, python("work.py(3): run", 100, 750), get)]  # fmt: skip
+
+
 def sent_in(pieces, load=None):
     """A batch that a worker sends as so many tensors."""
     sets = [op("aten::set_", 20 + 30 * n, 5) for n in range(pieces)]
@@ -1066,6 +1073,11 @@ CASES = {
         "1 sleep() per step, 600.0 µs of a step: 60% of the steps' time; in 350.0 µs of it no other thread is at work",
         [step(0, 0, 1000), python("train.py(5): step", 10, 980), python("<built-in function sort>", 100, 600),
          op("aten::mm", 720, 200)],
+    ),
+    "another-thread-works": (
+        beside(),
+        "another thread is in work.py(3): run, and what it calls, for 400.0 µs of a step: 40% of the steps' time",
+        beside(waiting=501),
     ),
     "batch-in-pieces": (
         sent_in(16),
@@ -2664,6 +2676,8 @@ def test_a_number_may_change_between_passes(tmp_path, shape, why):
     ("enlarged-before-a-layer", enlarged([4, 64, 1, 1], between="aten::cat"), False),
     ("resampling", enlarged([4, 64, 1, 1]), False),  # it is told once
     ("sleeps-in-step", asleep(350)[1:4], True),  # what it waits for was not recorded
+    ("another-thread-works", beside(asks="somewhere/lib/python3.12/queue.py(205): get_nowait")[1:], False),  # it waits for it
+    ("another-thread-works", [op("aten::mm", 20, 900), *on(2, *(op("aten::sort", 100 * n, 60) for n in range(9)))], True),
     ("batch-in-pieces", sent_in(16, load=ALONE), False),  # no worker sends it
     ("mask-per-class", masked(16, "float"), False),  # no labels
     ("mask-per-class", masked(16, same=True), False),

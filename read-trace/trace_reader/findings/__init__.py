@@ -36,6 +36,7 @@ from trace_reader.findings import (
     low_occupancy,
     memory_traffic,
     optimizer,
+    other_threads,
     own_functions,
     per_class,
     recording_effects,
@@ -43,7 +44,6 @@ from trace_reader.findings import (
     repeated_products,
     runtime_calls,
     scores,
-    sleeps,
     twice,
     without_gradient,
     written_out,
@@ -59,7 +59,7 @@ __all__ = ["PATTERNS", "Choice", "Choices", "Reading", "choices", "run_rules"]
 # In the order in which they are told; in a file, from the top.
 _SUBJECTS = (
     bottleneck, loading, catalogue, written_out, loops, per_class, twice, again, without_gradient, repeated_products, cut_away,
-    scores, recurrent, expanded, own_functions, sleeps, cpu_ops, large_results, gpu_waits, collective_calls, communication,
+    scores, recurrent, expanded, own_functions, other_threads, cpu_ops, large_results, gpu_waits, collective_calls, communication,
     optimizer, cold_steps, kernel_patterns, memory_traffic, gemm, attention, compiled, runtime_calls, low_occupancy,
     recording_effects,
 )  # fmt: skip
@@ -251,7 +251,8 @@ def with_functions(reading: Reading, stacks: Trace) -> Reading:
     rules = (
         ("own-function", own_functions.own_function),
         ("library-function", own_functions.library_function),
-        ("sleeps-in-step", sleeps.sleeps_in_step),
+        ("sleeps-in-step", other_threads.sleeps_in_step),
+        ("another-thread-works", other_threads.works_beside),
     )
     for slug, rule in rules:
         with failures.caught(f"the finding {slug}"):

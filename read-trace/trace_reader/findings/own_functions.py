@@ -20,8 +20,8 @@ from trace_reader.analysis.replay.places import (
 )
 from trace_reader.analysis.replay.plain_run import usual_prices
 from trace_reader.analysis.trace.facts import OF_THE_CPU, Facts
+from trace_reader.findings.other_threads import SLEEP
 from trace_reader.findings.registry import Seen, finding, ops_that_launch
-from trace_reader.findings.sleeps import SLEEP
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import EVALUATE, Trace
