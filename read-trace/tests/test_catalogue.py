@@ -577,3 +577,22 @@ def test_what_takes_the_complex_numbers_of_a_transform_goes_with_it(tmp_path):
         found.append((gain.low + gain.high) / 2)
     with_it, *without = found
     assert with_it > 2 * max(without)
+
+
+@pytest.mark.parametrize(
+    ("behind", "is_told"),
+    [
+        ([4, 32000], True),
+        ([300, 32000], False),  # more than half of the rows
+        ([4, 512], False),  # of something else
+    ],
+)
+def test_of_logits_that_are_indexed_few_rows_are_left(tmp_path, behind, is_told):
+    """Between the head and the index, the positions are computed."""
+    head = Made(
+        "aten::linear", dims=[[4, 128, 256], [32000, 256]], types=["float"] * 2, values=["", ""], kernel=None,
+        then=(Made("aten::sub", us=10, dims=[[4], []], types=["long int", "Scalar"], values=["", "1"], kernel=None),
+              Made("aten::index", us=10, dims=[[4, 128, 32000], []], types=["float", ""], values=["", ""], kernel=None),
+              Made("aten::topk", us=10, dims=[behind, []], types=["float", "Scalar"], values=["", "20"], kernel=None)),
+    )  # fmt: skip
+    assert ("logits-of-all-positions" in slugs(tmp_path, head)) is is_told

@@ -562,6 +562,13 @@ def enlarged(weights, to=32, between="aten::view"):
             shaped("aten::conv2d", 400, 200, [2, 64, to, to], weights)]  # fmt: skip
 
 
+def of_a_number(at):
+    """torch.log(torch.tensor(a number))."""
+    empty = op("aten::empty", at, 0.1, **{"Input Dims": [[]], "Input type": ["ScalarList"], "Concrete Inputs": ["[]"]})
+    rest = ("aten::to", "aten::log", "aten::lift_fresh", "aten::detach_")
+    return [empty, *(shaped(name, at + 0.1 * n, 0.08, []) for n, name in enumerate(("aten::to", *rest[2:], rest[1]), start=1))]
+
+
 def asleep(waiting, other=2):
     """A step that sleeps for 600 us, in which another thread waits for so long."""
     get = python("<built-in method get of _queue.SimpleQueue object at 0x1>", 300, waiting)
@@ -3339,6 +3346,8 @@ def test_what_is_multiplied_with_an_element_of_each_round_may_be_what_flows_thro
         ([shaped("aten::add", 58.5, 1, [64, 1], [64])], True),  # of two views
         ([shaped("aten::mul", 58.5, 1, [64, 1], [])], False),  # a number of the program's, a tensor without dimensions
         ([shaped("aten::empty", 58.5, 1)], False),
+        ([*of_a_number(58.1), shaped("aten::div", 58.8, 0.1, [64, 1], [])], True),
+        ([*of_a_number(58.1)[:-2], shaped("aten::div", 58.8, 0.1, [64, 1], [])], False),  # of the program's
         ([shaped("aten::add", 118.2, 1, [64, 1], [64, 1])], True),  # of the three that were made
         # One of these is the program's: an op of it takes that shape, and one is left of what was made.
         ([shaped("aten::relu", -15, 5, [64, 1]), shaped("aten::mul", 78.5, 1, [64, 1], [64, 1])], False),

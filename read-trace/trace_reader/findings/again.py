@@ -33,6 +33,7 @@ RANDOM = frozenset(
                                  "native_dropout", "exponential_")
 )  # fmt: skip
 LOOKUP = "aten::embedding"
+MAKES_A_NUMBER = frozenset(["aten::empty", "aten::lift_fresh", "aten::detach_"])  # torch.tensor() of one, with aten::to
 OF_TENSORS = frozenset(["float", "c10::BFloat16", "c10::Half"])  # types
 LEAST_OPS, LEAST_WORK = 5, 3  # of a chain: all, and those that are no views
 LEAST_TIMES = 3  # in a step
@@ -136,9 +137,10 @@ def _runs_of_constants(trace: Trace, differentiated: set[int], taken_elsewhere: 
             end = place
             while end < len(rows) - 1 and rows[end] not in differentiated and run.takes(rows[end], rows[end + 1]):
                 end += 1
-            working = [name for name in names[place:end] if name not in VIEW_OPS]
+            ops_of_run = [name for name in names[place:end] if name not in MAKES_A_NUMBER]
+            working = [name for name in ops_of_run if name not in VIEW_OPS]
             is_position = end > place and [math.prod(shape) for shape in _tensors(trace, rows[place + 1])[:1]] == [1]
-            if end - place >= LEAST_OPS and len(working) >= LEAST_WORK and not is_position:
+            if len(ops_of_run) >= LEAST_OPS and len(working) >= LEAST_WORK and not is_position:
                 found.append(rows[place:end])
             place = max(end, place + 1)
     return found
@@ -146,20 +148,30 @@ def _runs_of_constants(trace: Trace, differentiated: set[int], taken_elsewhere: 
 
 class _Constants:
     """What a run of ops has made of nothing but sizes: how many tensors of a shape; views, whose shapes are not known, by how
-    many numbers they have; and vectors of an unknown length.
+    many numbers they have; vectors of an unknown length; and tensors of one number, made of Python's.
     """
 
     def __init__(self, trace: Trace, taken_elsewhere: frozenset[Shape]):
         self.trace, self.taken_elsewhere = trace, taken_elsewhere
-        self.made, self.viewed, self.vectors = Counter[Shape](), Counter[int](), 0
+        self.made, self.viewed, self.vectors, self.numbers = Counter[Shape](), Counter[int](), 0, 0
 
     def takes(self, row: int, after: int) -> bool:
         """Return whether an op takes only such results; what it makes is one then. `after`: the op behind it."""
         name, inputs = self.trace.slices.names[self.trace.slices.name[row]], inputs_of(self.trace.slices, row)
         taken, following = _tensors(self.trace, row), _tensors(self.trace, after)
         begins, is_view = name in FACTORIES or name in FILLED, name in VIEW_OPS
-        if name in RANDOM or inputs is None or _takes_of_the_program(inputs) or not (taken or begins):
+        if (
+            not taken
+            and (name in MAKES_A_NUMBER or name == "aten::to")
+            and (name != "aten::empty" or _is_of_no_dimension(inputs))
+        ):
+            self.numbers += name == "aten::detach_"
+            return True
+        if name in RANDOM or inputs is None or _takes_of_the_program(inputs, self.numbers):
             return False
+        if not taken and not begins:  # of such a number makes another one
+            return self.numbers > 0 and _numbers_in(inputs) == 1
+        self.numbers -= _numbers_in(inputs)
         # The table of a lookup is the same each time, too, but for training.
         wanted = Counter(taken[1:] if name == LOOKUP and not self.trace.has_backward else taken)
         if not self._take_views((wanted - self.made).elements()):
@@ -187,17 +199,27 @@ class _Constants:
         return True
 
 
-def _takes_of_the_program(inputs: Inputs) -> bool:
-    """Return whether an op takes a tensor of one number, which Python's numbers are not (double, long int), or one of a type that
-    is not known.
+def _takes_of_the_program(inputs: Inputs, numbers: int) -> bool:
+    """Return whether an op takes more tensors of one number, which Python's numbers are not (double, long int), than that, or one
+    of a type that is not known.
     """
     if not isinstance(inputs.dims, tuple) or not isinstance(inputs.types, tuple):
         return True
     known = [tensor is not None for tensor in tensors_of(inputs)]
-    return any(
-        (shape == () and kind in OF_TENSORS) or (isinstance(shape, tuple) and shape != () and not is_known)
-        for shape, kind, is_known in zip(inputs.dims, inputs.types, known, strict=False)
+    pairs = zip(inputs.dims, known, strict=False)
+    return _numbers_in(inputs) > numbers or any(
+        isinstance(shape, tuple) and shape != () and not is_known for shape, is_known in pairs
     )
+
+
+def _is_of_no_dimension(inputs: Inputs | None) -> bool:
+    """Return whether an aten::empty makes a tensor of one number."""
+    return inputs is not None and tuple(inputs.values or ())[:1] == ("[]",)
+
+
+def _numbers_in(inputs: Inputs) -> int:
+    """Return how many tensors of one number an op takes."""
+    return sum(shape == () and kind in OF_TENSORS for shape, kind in zip(inputs.dims, inputs.types, strict=False))
 
 
 def _tensors(trace: Trace, row: int) -> list[Shape]:

@@ -555,8 +555,15 @@ def _followed(entry: Entry, trace: Trace, ops: Rows) -> Rows:
     """Return those right behind which, views and casts between them, one of these ops comes on their thread."""
     outer = trace.outer_ops
     outer = outer.where(~outer.is_named(lambda name: (name in VIEW_OPS or name in CASTS) and name not in entry.followed))
+    if entry.shape == "many_logits":  # between them, positions may be computed
+        outer = outer.where(~np.array([_is_of_whole_numbers(trace, row) for row in outer.at.tolist()], bool))
     after = _next_on_the_thread(outer, ops)
     follows = (after >= 0) & trace.slices.is_named(np.maximum(after, 0), entry.followed.__contains__)
+    if entry.shape == "many_logits":
+        behind = _next_on_the_thread(outer, Rows(trace.slices, np.maximum(after, 0)))
+        pairs = zip(ops.at.tolist(), after.tolist(), behind.tolist(), strict=True)
+        follows &= np.array([trace.slices.names[trace.slices.name[at]] != "aten::index" or _takes_few_rows(trace, row, one)
+                             for row, at, one in pairs], bool)  # fmt: skip
     if entry.shape in ("contracted", "square_result"):
         made = {one: _result_shape(trace, row) for row, one in zip(ops.at.tolist(), after.tolist(), strict=True) if one >= 0}
         follows &= among(after, _that_take_alone(trace, made))
@@ -564,6 +571,22 @@ def _followed(entry: Entry, trace: Trace, ops: Rows) -> Rows:
         pairs = zip(ops.at.tolist(), after.tolist(), follows.tolist(), strict=True)
         follows = np.array([is_one and _is_over_what_both_have(trace, row, one) for row, one, is_one in pairs], bool)
     return ops.where(follows)
+
+
+def _is_of_whole_numbers(trace: Trace, row: int) -> bool:
+    """Return whether an op takes tensors, and all of them are of whole numbers."""
+    inputs = inputs_of(trace.slices, row)
+    tensors = [tensor for tensor in tensors_of(inputs) if tensor is not None] if inputs is not None else []
+    return bool(tensors) and all(tensor.type in INTEGERS for tensor in tensors)
+
+
+def _takes_few_rows(trace: Trace, product: int, row: int) -> bool:
+    """Return whether an op takes as many columns as a product makes, and half of its rows at most."""
+    inputs, taken = inputs_of(trace.slices, product), _first_shape(trace, row) if row >= 0 else None
+    sizes = _matrices(list(tensors_of(inputs))) if inputs is not None else None
+    if sizes is None or not taken:
+        return False
+    return taken[-1] == sizes[3] and 2 * math.prod(taken[:-1]) <= sizes[1]
 
 
 def _that_take_alone(trace: Trace, made: dict[int, Shape | None]) -> np.ndarray:
