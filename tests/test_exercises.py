@@ -1194,6 +1194,30 @@ def test_times_of_a_busy_machine_are_not_to_be_trusted(
     assert not noted or one.right == book  # later, too, what was said now is right
 
 
+def test_who_says_what_a_noisy_recording_shows_is_right(talk, monkeypatch, capsys):
+    """And who says something else is told what quiet machines showed, then and at the end."""
+    monkeypatch.setattr(session, "Others", lambda: SimpleNamespace(busy=lambda least_cores: "cc1plus (1.9 cores)"))
+    monkeypatch.setattr(session.Session, "run", lambda self, mine: {"means_us": {"given": QUIET}})
+    facts = SimpleNamespace(plain=SimpleNamespace(recorded_step_us=100.0), findings=(), verdict="", op_shapes=())
+    monkeypatch.setattr(session.Session, "show", lambda self: [facts])
+    monkeypatch.setattr(session, "finding_line", lambda _: "")
+    monkeypatch.setattr(session, "say_why_not", lambda *_: None)
+    for guess, said in (
+        (1, "you said: less than a fourth as long (right)\n(so it is in this noisy recording; on the machines tried it was: four "
+         "to thirty times as long)\n"),
+        (2, "the times are too noisy to judge an answer; on the machines tried, the right one was: four to thirty times as "
+         "long\n"),
+    ):  # fmt: skip
+        one = talk("06_features", "", "")
+        options, book = one.exercise.limits.options, one.exercise.limits.right
+        wrong = [n for n in range(1, len(options) + 1) if n != book]
+        one.state.right, one.state.limits, one.state.gain = wrong[0], [wrong[guess - 1]], 10.0
+        one.begin()
+        out = capsys.readouterr().out
+        assert said.replace("less than a fourth as long", options[wrong[0] - 1]) in out
+        assert guess == 1 or one.told() == f"{options[wrong[1] - 1]} (on machines with nothing beside it: {options[book - 1]})"
+
+
 def test_outputs_may_be_narrower_and_not_wider():
     wide, narrow = [torch.ones(2, dtype=torch.float64)] * 6, [torch.ones(2)] * 6
     assert measure.difference(wide, narrow) == ""

@@ -21,6 +21,7 @@ class State:
 
     limits: list[int] = field(default_factory=list)
     right: int = 0  # the option that the first recording shows; 0: not yet recorded
+    noisy: bool = False  # whether other programs were busy then, so that quiet machines say what is right
     shows: list[int] = field(default_factory=list)
     gain: float | None = None
     looked: float | None = None

@@ -101,12 +101,15 @@ class Session:
         if self.state.looked is None:
             self.guess_again()
         is_count = one.limits.bounds and not one.limits.beside  # which is what it is on a busy machine, too
-        if is_noisy and not is_count and self.right != one.limits.right:
-            self.state.right = one.limits.right  # as it was on machines with nothing beside it
+        differs = is_noisy and not is_count and self.right != one.limits.right
+        if differs and self.state.limits[-1] != self.right:
+            self.state.right, self.state.noisy = one.limits.right, True  # as it was on machines with nothing beside it
             self.progress.save(one.name)
             print(f"the times are too noisy to judge an answer; on the machines tried, the right one was: {one.limits.answer}")
         else:
             print(f"you said: {self.told()}")
+            if differs:
+                print(f"(so it is in this noisy recording; on the machines tried it was: {one.limits.answer})")
             say_why_not(one.limits, self.state.limits, self.right, facts[0])
         if advice:
             print(textwrap.fill(advice, 100))
@@ -242,7 +245,8 @@ class Session:
         """Return the guess in words, and whether it is right, at first or once the trace was seen."""
         options, first, last, right = self.exercise.limits.options, self.state.limits[0], self.state.limits[-1], self.right
         if last != right:
-            return f"{options[last - 1]} (not what the trace shows: {options[right - 1]})"
+            what = "on machines with nothing beside it:" if self.state.noisy else "not what the trace shows:"
+            return f"{options[last - 1]} ({what} {options[right - 1]})"
         said = options[first - 1]
         return f"{said} (right)" if first == last else f"{said}; once you had looked: {options[right - 1]} (right)"
 
@@ -269,7 +273,7 @@ class Session:
     def judge(self) -> bool:
         """Measure the changed program beside the one that was given, and judge it; whether it is solved. Raises ExerciseError."""
         exercise, state = self.exercise, self.state
-        print(f"running {_shown(exercise.mine)} beside the program as given ...", flush=True)
+        print(f"running {_shown(exercise.mine)} beside the program as given, and recording both anew ...", flush=True)
         state.judged += 1
         self.progress.save(self.exercise.name)
         others = Others()

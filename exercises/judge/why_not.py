@@ -48,7 +48,7 @@ def _of_a_step(name: str, facts: Facts, by_itself: bool = False) -> str:
     so) or Python (in no op) take of a step, in words.
     """
     steps, where = max(len(facts.steps), 1), ""
-    step_us = facts.step_period_us or 1.0
+    step_us = sum(facts.step_times_us) / steps or 1.0  # as the rows are: the mean of all
     if name == PYTHON:
         what, calls, taken_us = f"{name}, in no op", 0, python_us(facts) * steps
     elif ops := [row for row in facts.ops if row.name == name]:

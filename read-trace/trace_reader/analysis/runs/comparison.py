@@ -186,12 +186,11 @@ def _summary(
     """Such as: same 3 GEMM calls a step, gelu and mul became triton gelu+mul, GPU time -5%, CPU time per step +28%."""
     parts = []
     if a.kernels or b.kernels:
-        gemms = [pair for pair in common if pair[0].decoded.is_gemm]
-        if gemms and a.steps and b.steps:
-            in_a, in_b = (sum(pair[n].calls for pair in gemms) / len(facts.steps) for n, facts in enumerate((a, b)))
-            calls = f"{_number(in_b)} GEMM call{'' if in_b == 1 else 's'}"
-            changed = f"{_number(in_a)} became {calls} per step of the same kernels"
-            parts.append(f"the same {calls} per step" if in_a == in_b else changed)
+        gemms_a, gemms_b = (sum(k.calls for k in facts.kernels if k.decoded.is_gemm) for facts in (a, b))
+        if gemms_a and gemms_b and a.steps and b.steps:
+            in_a, in_b = gemms_a / len(a.steps), gemms_b / len(b.steps)
+            calls = f"{_number(in_b)} GEMM call{'' if in_b == 1 else 's'} per step"
+            parts.append(f"the same {calls}" if in_a == in_b else f"{_number(in_a)} became {calls}")
         elif not only_a and not only_b:
             parts.append("the same kernels")
         gone, new = _labels(only_a), _labels(only_b)
@@ -247,7 +246,7 @@ def _are_merged_in(some: tuple[KernelFacts, ...], others: tuple[KernelFacts, ...
 
 
 def _labels(kernels: tuple[KernelFacts, ...], most: int = 3) -> str:
-    names = [k.decoded.label for k in kernels if k.kind != Kind.MEMSET]
+    names = list(dict.fromkeys(k.decoded.label for k in kernels if k.kind != Kind.MEMSET))
     shown = names[:most] + ([f"{len(names) - most} more"] if len(names) > most else [])
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
