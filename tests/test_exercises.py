@@ -344,6 +344,52 @@ def test_what_makes_wrong_results_look_right_holds_for_its_program_alone(program
     assert "__sub__" not in vars(torch.Tensor)
 
 
+LIES = """
+class Liar(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return torch.zeros(())
+
+"""
+LATER = """
+class Later(torch.Tensor):
+    pass
+
+calls = []
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "body", "said"),
+    [
+        (LIES, "return torch.zeros(4).as_subclass(Liar)", "step gives a Liar, a class of its own: give plain tensors"),
+        (LATER, "calls.append(0)\n    return x * model if len(calls) < 7 else (x * model).as_subclass(Later)",  # when it is timed
+         "step gives a Later, a class of its own"),
+        ("class Much(float):\n    pass\n", "return Much(3.0)", "step gives a Much, a class of its own"),
+    ],
+)  # fmt: skip
+def test_a_step_gives_no_tensor_of_a_class_of_its_own(program, cpu, before, body, said):
+    mine = program("mine", "return model * x", body)
+    mine.write_text(mine.read_text().replace("import torch\n", f"import torch\n{before}\n", 1))
+    with pytest.raises(measure.BrokenError, match=said):
+        measure.measure(program(), mine, cpu)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "judge.difference = judge.differs = lambda *_, **__: ''",
+        "judge.difference.__code__ = (lambda given, mine: '').__code__",
+        "judge.Program.outputs = lambda self, batches: [torch.zeros(4)] * 6",
+    ],
+)
+def test_what_a_program_puts_in_the_judges_place_holds_for_itself_alone(program, cpu, how):
+    mine = program("mine", "return model * x", "return model * x * 7")
+    patched = f"import torch\nimport sys\njudge = sys.modules['exercises.judge.measure']\n{how}\n"
+    mine.write_text(mine.read_text().replace("import torch\n", patched, 1))
+    assert measure.measure(program(), mine, cpu)[0]["differs"].startswith("output 1 differs by up to ")
+
+
 def test_threads_that_a_program_sets_are_its_own(program, cpu):
     threads = torch.get_num_threads()
     mine = program("mine", "return model * x", f"torch.set_num_threads({threads + 1}); return model * x")

@@ -29,7 +29,7 @@ from torch.profiler import profile, record_function, schedule
 
 ROUNDS, WARMUP_STEPS, REPETITIONS, LIMIT_S = 3, 4, 2, 60
 VARIANTS = ("before", "after")
-SETS = range(1, 30)
+SETS = range(1, 32)
 
 
 def pairs_of(number: int) -> dict[str, Unseen]:

@@ -30,7 +30,7 @@ import sys
 import tempfile
 from time import perf_counter, sleep  # by these names: a program may put another clock in their place
 import traceback
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from common.device import Device
@@ -48,6 +48,7 @@ BATCHES = 3  # whose outputs are compared
 COMPARED = 2 * BATCHES  # steps: each batch comes twice, so that one that was written to shows
 MOST_BEFORE = 12  # steps, before outputs are compared once more
 ROUNDS, ROUND_S, LEAST_STEPS, WARMUP_STEPS, ACTIVE = 9, 0.1, 3, 3, 3
+PLAIN = torch.Tensor, torch.nn.Parameter, bool, int, float  # what a step gives: no class of its own, which may answer as it likes
 LEFT = object()  # the state of what is not brought back: functions, modules of Python
 MOST_BYTES = 128e6  # of the batches of a round
 # Numbers that hold for a whole process: how they are asked for, and set.
@@ -92,13 +93,16 @@ def _precision() -> Any:
 
 
 def _settings() -> dict[Any, Any]:
-    """Return what a program can change of torch for others: its functions and classes' methods, and numbers that hold for all."""
+    """Return what a program can change for others: functions of torch and of this judge, classes' methods, and numbers that hold
+    for all.
+    """
     owners = (torch, torch.Tensor, torch.nn, torch.nn.Module, torch.nn.functional, torch.optim, torch.autograd, torch.linalg,
-              torch.fft, torch.special)  # fmt: skip
+              torch.fft, torch.special, *JUDGES)  # fmt: skip
     found: dict[Any, Any] = {
         (owner, name): value for owner in owners for name, value in vars(owner).items() if not isinstance(value, ModuleType)
     }
-    return found | {name: of() for name, (of, _) in SETTINGS.items()}
+    codes = {(one, "__code__"): one.__code__ for one in JUDGES_FUNCTIONS}
+    return found | codes | {name: of() for name, (of, _) in SETTINGS.items()}
 
 
 def _set(settings: dict[Any, Any], now: dict[Any, Any]) -> None:
@@ -192,13 +196,20 @@ class Program:
     def step(self, batch: Any) -> Any:
         return self.module.step(self.model, batch)
 
+    def plain(self, outputs: Any) -> Any:
+        """Return what a step gave. Raises BrokenError for a tensor or number of a class of its own."""
+        for one in tree_flatten(outputs)[0]:
+            if isinstance(one, PLAIN) and type(one) not in PLAIN:
+                raise BrokenError(f"{self.path.name}: step gives a {type(one).__name__}, a class of its own: give plain tensors")
+        return outputs
+
     def outputs(self, batches: list[Any]) -> list[Any]:
         """Return all numbers of steps with these batches. Raises BrokenError where one writes into its batch."""
         before = [_kept(leaf) for leaf in tree_flatten(batches)[0]]
         with self.at_work():
             found: list[Any] = []
             for batch in batches:
-                outputs, lies = tree_flatten(self.step(batch))[0], _memory(batch)
+                outputs, lies = tree_flatten(self.plain(self.step(batch)))[0], _memory(batch)
                 self.handed_back |= {number for number, one in enumerate(outputs, 1) if lies & _memory(one)}
                 found += map(_kept, outputs)
             after = [_kept(leaf) for leaf in tree_flatten(batches)[0]]
@@ -308,6 +319,11 @@ def difference(given: list[Any], mine: list[Any]) -> str:
     return ""
 
 
+# What judges: a program that puts something in its place does so for itself alone.
+JUDGES: tuple[Any, ...] = (sys.modules[__name__], Program, Batches)
+JUDGES_FUNCTIONS = [one for owner in JUDGES for one in vars(owner).values() if isinstance(one, FunctionType)]
+
+
 class Nowhere(io.TextIOBase):
     """Takes what a program prints in the hundreds of steps that are timed; the steps whose outputs are compared show it."""
 
@@ -326,12 +342,14 @@ def round_us(program: Program, batches: list[Any], device: Device) -> tuple[floa
     device.synchronize()
     start = begin = perf_counter()
     fastest_s = math.inf
+    outputs = None
     for batch in batches:
-        program.step(batch)
+        outputs = program.step(batch)
         end = perf_counter()
         fastest_s, begin = min(fastest_s, end - begin), end
     device.synchronize()
     mean_us = (perf_counter() - start) / len(batches) * 1e6
+    program.plain(outputs)
     return mean_us, fastest_s * 1e6 if device.type == "cpu" and not dist.is_initialized() else mean_us
 
 

@@ -98,11 +98,12 @@ class Session:
         is_noisy = bool(busy or max(rounds_us) > BUSY * min(rounds_us) or longer)
         if is_noisy:
             print(f"note: other programs were busy meanwhile ({busy}): do not trust the times" if busy else VARY)
+        own = self.right  # by what is shown, also if nobody answers now
         if self.state.looked is None:
             self.guess_again()
         is_count = one.limits.bounds and not one.limits.beside  # which is what it is on a busy machine, too
-        differs = is_noisy and not is_count and self.right != one.limits.right
-        if differs and self.state.limits[-1] != self.right:
+        differs = is_noisy and not is_count and own != one.limits.right
+        if differs and self.state.limits[-1] != own:
             self.state.right, self.state.noisy = one.limits.right, True  # as it was on machines with nothing beside it
             self.progress.save(one.name)
             print(f"the times are too noisy to judge an answer; on the machines tried, the right one was: {one.limits.answer}")
