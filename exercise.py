@@ -26,6 +26,7 @@ from common.short_errors import ShortErrorParser
 from exercises.judge.book import Exercise, exercises
 from exercises.judge.progress import Progress
 from exercises.judge.session import ExerciseError, Session
+from exercises.judge.verdict import times
 
 
 def parse_args(argv=None):
@@ -85,7 +86,7 @@ def list_all(progress: Progress) -> None:
         state = progress.of(exercise.name)
         done = f"known by {state.known_by}" if state.known_by else "begun" if state.began_s else ""
         if state.solved_s is not None and state.measured is not None:
-            brought = "left as it is" if exercise.kind == "leave" else f"{state.measured:.3g} times as fast"
+            brought = "left as it is" if exercise.kind == "leave" else f"{times(state.measured)} as fast"
             word = "solved" if is_solved(exercise, progress) else "seen, and not found,"
             done = f"{word} in {state.minutes or '<1'} min, {brought}, you guessed {state.gain:g}"
         print(f"  {exercise.number:2}  {exercise.title:45} {exercise.device:16} {done}".rstrip())

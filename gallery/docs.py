@@ -344,6 +344,13 @@ TRIED = (
     "  looking (the eighth recording was of a busy machine, and another one was judged; the one that was shown is now). All",
     "  were solved. It tried to cheat the judge twelve times, and four times it was counted: torch's own ops slowed down for",
     "  the program as given, threads set for its own, weights kept outside of the model. They are not counted any more.",
+    "- Three models did 13 questions of the first chapter, the ladder, and exercises 1 to 8, as beginners, in 13 to 30",
+    "  minutes on a busy machine (2026-11-29). In the chapter 8, 7 and 4 of 13 were right before looking, and all 13 after.",
+    "  Of the causes in the exercises, each model named 1 of 8 before looking. After looking, all 15 answers on recordings",
+    "  that were not noisy were right; five recordings were noisy, and four questions got no answer. All 24 programs were",
+    "  solved, 22 of them at once. Of the ladder's rungs, one model had called 5 of 9 rightly before it looked. Of 21",
+    "  cheats three counted: two tensors of a class of their own, which answer as they like or compute when they are looked",
+    "  at, and functions of the judge that were put aside. They are not counted any more.",
     "",
     "</details>",
 )

@@ -39,7 +39,10 @@ class Speed:
 
 
 def times(ratio: float) -> str:
-    return f"{ratio:.3g} times"
+    """Return a ratio in words: 1.00, 1.9 or 5,760 times."""
+    if ratio >= 1000:
+        return f"{ratio:,.0f} times"
+    return f"{ratio:.2f} times" if 0.95 < ratio < 1.05 else f"{ratio:.3g} times"
 
 
 def near(measured: float) -> float:
