@@ -82,7 +82,8 @@ the GPU's work falls from {last[work_ms]:.0f} ms to {cache[work_ms]:.0f} ms, and
 the GPU takes to do it. `room` spares copies, but launches {room[launches]} kernels, not {cache[launches]}: {room[how]}. On all of
 these rungs the CPU waits for each token before it launches the next pass; `reads` removes that wait, and its step is
 {reads[saves]:.0%} shorter. With `bits`, the GPU's work falls from {reads[work_ms]:.1f} ms to {bits[work_ms]:.1f} ms, but the
-number of launches stays the same: {bits[how]}. `compiled` has {compiled[launches]} kernels to launch, `graph` one launch for each
+number of launches stays the same, and with it what the CPU has to do: {bits[how]}.
+`compiled` has {compiled[launches]} kernels to launch, `graph` one launch for each
 token. {left}"""  # with numbers of benchmarks/ladder/answer_h200.json
 
 

@@ -106,8 +106,7 @@ def what_is_left(of: Ladder, gpu: dict[str, Any]) -> str:
     read_bytes, token_us = floor(gpu["device"])
     times = step_us(gpu, last) / (tokens * token_us)
     return (
-        f"The floor is the time of its reads: for each of its {tokens} tokens, a step has to read the weights and the cache "
-        "once. "
+        f"A step takes no less than its reads: for each of its {tokens} tokens, it has to read the weights and the cache once. "
         f"These {read_bytes / 1e6:.0f} MB take {us(token_us)} at the memory's published rate. The reads for all tokens take "
         f"{us(tokens * token_us)}; a step of the last rung takes {times:.0f} times as long."
     )

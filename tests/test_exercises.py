@@ -1229,7 +1229,7 @@ def test_times_of_a_busy_machine_are_not_to_be_trusted(
     monkeypatch.setattr(session.Session, "run", lambda self, mine: {"means_us": {"given": rounds_us}})
     facts = SimpleNamespace(plain=SimpleNamespace(recorded_step_us=100.0), findings=(), verdict="", op_shapes=())
     monkeypatch.setattr(session.Session, "show", lambda self: [facts])
-    monkeypatch.setattr(session, "finding_line", lambda _: "")
+    monkeypatch.setattr(session, "finding_line", lambda *_: "")
     monkeypatch.setattr(session, "say_why_not", lambda *_: None)
     one.begin()
     said, is_judged = capsys.readouterr().out, counts or not noted or is_shown
@@ -1246,7 +1246,7 @@ def test_who_says_what_a_noisy_recording_shows_is_right(talk, monkeypatch, capsy
     monkeypatch.setattr(session.Session, "run", lambda self, mine: {"means_us": {"given": QUIET}})
     facts = SimpleNamespace(plain=SimpleNamespace(recorded_step_us=100.0), findings=(), verdict="", op_shapes=())
     monkeypatch.setattr(session.Session, "show", lambda self: [facts])
-    monkeypatch.setattr(session, "finding_line", lambda _: "")
+    monkeypatch.setattr(session, "finding_line", lambda *_: "")
     monkeypatch.setattr(session, "say_why_not", lambda *_: None)
     for guess, said in (
         (1, "you said: less than a fourth as long (right)\n(so it is in this noisy recording; on the machines tried it was: four "
@@ -1262,6 +1262,13 @@ def test_who_says_what_a_noisy_recording_shows_is_right(talk, monkeypatch, capsy
         out = capsys.readouterr().out
         assert said.replace("less than a fourth as long", options[wrong[0] - 1]) in out
         assert guess == 1 or one.told() == f"{options[wrong[1] - 1]} (on machines with nothing beside it: {options[book - 1]})"
+
+
+def test_the_finding_that_is_shown_is_the_exercises_where_it_is_told():
+    facts = read(str(BY_NAME["14_head_on_encoder"].recorded[0]))
+    *_, last = [finding for finding in facts.findings if finding.slug != facts.verdict]
+    assert session.finding_line(facts, last.slug).startswith(f"finding: {last.slug}: {last.seen}. ")
+    assert session.finding_line(facts, "none-of-these") == session.finding_line(facts, "")
 
 
 def test_outputs_may_be_narrower_and_not_wider():

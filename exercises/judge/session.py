@@ -235,9 +235,9 @@ class Session:
         return every
 
     def advice(self, every: list[Facts]) -> str:
-        """Return the finding that saves most, with its advice: told once the reader has looked."""
+        """Return the finding that the exercise is about, with its advice: told once the reader has looked."""
         if len(every) == 1:
-            return finding_line(every[0])
+            return finding_line(every[0], self.exercise.finding)
         job, _ = read_job([str(path) for path in self.exercise.recordings("given")])
         finding = next((one for one in job.findings if one.slug == self.exercise.finding), None)
         return f"finding: {finding.slug}: {finding.seen}. {finding.next}" if finding else ""
@@ -540,9 +540,9 @@ def first_advice(facts: Facts) -> Finding | None:
     return next((one for one in facts.findings if one.slug != facts.verdict and not one.is_worthless), None)
 
 
-def finding_line(facts: Facts) -> str:
-    """Return that finding with its advice; empty where there is none."""
-    finding = first_advice(facts)
+def finding_line(facts: Facts, slug: str) -> str:
+    """Return the finding of the exercise with its advice, where it is told; else the first; empty where there is none."""
+    finding = next((one for one in facts.findings if one.slug == slug), None) or first_advice(facts)
     return f"finding: {finding.slug}: {finding.seen}. {finding.next}" if finding else best_change(facts)
 
 
