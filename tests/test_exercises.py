@@ -366,6 +366,9 @@ calls = []
         (LATER, "calls.append(0)\n    return x * model if len(calls) < 7 else (x * model).as_subclass(Later)",  # when it is timed
          "step gives a Later, a class of its own"),
         ("class Much(float):\n    pass\n", "return Much(3.0)", "step gives a Much, a class of its own"),
+        ("class Lazy(tuple):\n    def __iter__(self):\n        yield torch.zeros(4)\n", "return Lazy((x,))",
+         "step gives a Lazy, a class of its own"),
+        ("class Own:\n    pass\n", "return Own()", "step gives a Own, a class of its own"),
     ],
 )  # fmt: skip
 def test_a_step_gives_no_tensor_of_a_class_of_its_own(program, cpu, before, body, said):
@@ -381,13 +384,21 @@ def test_a_step_gives_no_tensor_of_a_class_of_its_own(program, cpu, before, body
         "judge.difference = judge.differs = lambda *_, **__: ''",
         "judge.difference.__code__ = (lambda given, mine: '').__code__",
         "judge.Program.outputs = lambda self, batches: [torch.zeros(4)] * 6",
+        "judge.round_us = lambda *_: (10.0, 10.0)",
+        "judge.perf_counter = lambda: 0.0",
     ],
 )
-def test_what_a_program_puts_in_the_judges_place_holds_for_itself_alone(program, cpu, how):
-    mine = program("mine", "return model * x", "return model * x * 7")
-    patched = f"import torch\nimport sys\njudge = sys.modules['exercises.judge.measure']\n{how}\n"
+@pytest.mark.parametrize("is_in_step", [False, True])
+def test_who_changes_the_judge_is_told_so(program, cpu, how, is_in_step):
+    mine = program("mine", "return model * x", f"{f'{how}; ' * is_in_step}return model * x * 7")
+    patched = f"import torch\nimport sys\njudge = sys.modules['exercises.judge.measure']\n{how * (not is_in_step)}\n"
     mine.write_text(mine.read_text().replace("import torch\n", patched, 1))
-    assert measure.measure(program(), mine, cpu)[0]["differs"].startswith("output 1 differs by up to ")
+    before = measure.difference, measure.round_us, measure.perf_counter, measure.Program.outputs, measure.difference.__code__
+    with pytest.raises(measure.BrokenError, match=r"mine\.py changes the process that judges it"):
+        measure.measure(program(), mine, cpu)
+    assert before == (
+        measure.difference, measure.round_us, measure.perf_counter, measure.Program.outputs, measure.difference.__code__
+    )  # fmt: skip
 
 
 def test_threads_that_a_program_sets_are_its_own(program, cpu):

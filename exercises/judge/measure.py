@@ -93,16 +93,13 @@ def _precision() -> Any:
 
 
 def _settings() -> dict[Any, Any]:
-    """Return what a program can change for others: functions of torch and of this judge, classes' methods, and numbers that hold
-    for all.
-    """
+    """Return what a program can change of torch for others: its functions and classes' methods, and numbers that hold for all."""
     owners = (torch, torch.Tensor, torch.nn, torch.nn.Module, torch.nn.functional, torch.optim, torch.autograd, torch.linalg,
-              torch.fft, torch.special, *JUDGES)  # fmt: skip
+              torch.fft, torch.special)  # fmt: skip
     found: dict[Any, Any] = {
         (owner, name): value for owner in owners for name, value in vars(owner).items() if not isinstance(value, ModuleType)
     }
-    codes = {(one, "__code__"): one.__code__ for one in JUDGES_FUNCTIONS}
-    return found | codes | {name: of() for name, (of, _) in SETTINGS.items()}
+    return found | {name: of() for name, (of, _) in SETTINGS.items()}
 
 
 def _set(settings: dict[Any, Any], now: dict[Any, Any]) -> None:
@@ -172,7 +169,7 @@ class Program:
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
         """Around calls of the program: with torch as it left it, and afterwards as it was before."""
-        before = _settings()
+        before, judge = _settings(), {key: _of_the_judge(*key) for key in JUDGE}
         _set(self._settings, before)
         try:
             with _of_its_author(self.path):
@@ -180,6 +177,10 @@ class Program:
         finally:
             self._settings = _settings()
             _set(before, self._settings)
+            if changed := [key for key, value in judge.items() if _of_the_judge(*key) is not value]:
+                for owner, name in changed:
+                    setattr(owner, name, judge[owner, name])
+                raise BrokenError(f"{self.path.name} changes the process that judges it ({changed[0][1]}): leave that as it is")
 
     def begin_another(self) -> None:
         """Take another model in place of the first."""
@@ -196,12 +197,18 @@ class Program:
     def step(self, batch: Any) -> Any:
         return self.module.step(self.model, batch)
 
-    def plain(self, outputs: Any) -> Any:
-        """Return what a step gave. Raises BrokenError for a tensor or number of a class of its own."""
-        for one in tree_flatten(outputs)[0]:
-            if isinstance(one, PLAIN) and type(one) not in PLAIN:
-                raise BrokenError(f"{self.path.name}: step gives a {type(one).__name__}, a class of its own: give plain tensors")
-        return outputs
+    def plain(self, outputs: Any) -> list[Any]:
+        """Return the tensors and numbers that a step gave, in tuples, lists and dicts. Raises BrokenError for one of a class of
+        its own, and where they lie in one.
+        """
+        kind = type(outputs)
+        if kind is list or (isinstance(outputs, tuple) and kind.__iter__ is tuple.__iter__):
+            return [leaf for one in outputs for leaf in self.plain(one)]
+        if kind is dict:
+            return [leaf for one in outputs.values() for leaf in self.plain(one)]
+        if kind not in PLAIN and (isinstance(outputs, (*PLAIN, tuple, list, dict)) or kind.__module__ == self.module.__name__):
+            raise BrokenError(f"{self.path.name}: step gives a {kind.__name__}, a class of its own: give plain tensors")
+        return [outputs]
 
     def outputs(self, batches: list[Any]) -> list[Any]:
         """Return all numbers of steps with these batches. Raises BrokenError where one writes into its batch."""
@@ -209,7 +216,7 @@ class Program:
         with self.at_work():
             found: list[Any] = []
             for batch in batches:
-                outputs, lies = tree_flatten(self.plain(self.step(batch)))[0], _memory(batch)
+                outputs, lies = self.plain(self.step(batch)), _memory(batch)
                 self.handed_back |= {number for number, one in enumerate(outputs, 1) if lies & _memory(one)}
                 found += map(_kept, outputs)
             after = [_kept(leaf) for leaf in tree_flatten(batches)[0]]
@@ -319,9 +326,8 @@ def difference(given: list[Any], mine: list[Any]) -> str:
     return ""
 
 
-# What judges: a program that puts something in its place does so for itself alone.
-JUDGES: tuple[Any, ...] = (sys.modules[__name__], Program, Batches)
-JUDGES_FUNCTIONS = [one for owner in JUDGES for one in vars(owner).values() if isinstance(one, FunctionType)]
+def _of_the_judge(owner: Any, name: str) -> Any:
+    return vars(owner).get(name, LEFT) if isinstance(owner, type | ModuleType) else getattr(owner, name)
 
 
 class Nowhere(io.TextIOBase):
@@ -342,13 +348,13 @@ def round_us(program: Program, batches: list[Any], device: Device) -> tuple[floa
     device.synchronize()
     start = begin = perf_counter()
     fastest_s = math.inf
-    outputs = None
+    outputs, clock = None, perf_counter  # a step may put another one there
     for batch in batches:
         outputs = program.step(batch)
-        end = perf_counter()
+        end = clock()
         fastest_s, begin = min(fastest_s, end - begin), end
     device.synchronize()
-    mean_us = (perf_counter() - start) / len(batches) * 1e6
+    mean_us = (clock() - start) / len(batches) * 1e6
     program.plain(outputs)
     return mean_us, fastest_s * 1e6 if device.type == "cpu" and not dist.is_initialized() else mean_us
 
@@ -536,6 +542,11 @@ def main(argv: list[str] | None = None) -> int:
             return BROKEN
     return 0
 
+
+# What judges, by whose it is and its name: no program may put something else there.
+JUDGES: tuple[Any, ...] = (sys.modules[__name__], Program, Batches)
+JUDGE: list[tuple[Any, str]] = [(owner, name) for owner in JUDGES for name in vars(owner) if not name.startswith("__")]
+JUDGE += [(one, "__code__") for one in (_of_the_judge(*key) for key in JUDGE) if isinstance(one, FunctionType)]
 
 if __name__ == "__main__":
     sys.exit(main())

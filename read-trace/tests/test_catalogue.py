@@ -71,6 +71,7 @@ def slugs(tmp_path, *made: Made, **how) -> list[str]:
     return [finding.slug for finding in facts.findings]
 
 
+BACKWARD_KERNEL = "void indexing_backward_kernel()"
 ONTO_FEW: dict[str, Any] = {
     "dims": [[32, 8], [[1024]], [1024, 8], []], "types": ["float", "TensorList", "float", "Scalar"],
     "values": ["", "", "", "True"],
@@ -147,10 +148,11 @@ CASES = {
     "nonzero-waits": case(Made("aten::nonzero", around=("aten::index",)), but=Made("aten::where", around=("aten::index",))),
     "index-put-sorts": case(Made("aten::index_put_", kernel="void DeviceRadixSortKernel()"), but=Made("aten::index_put_")),
     "many-rows-onto-few": case(
-        Made("aten::_index_put_impl_", **ONTO_FEW, kernel="void indexing_backward_kernel()"),
-        but=[Made("aten::_index_put_impl_", **ONTO_FEW),
-             Made("aten::_index_put_impl_", **ONTO_FEW | {"dims": [[33, 8], [[1024]], [1024, 8], []]},
-                  kernel="void indexing_backward_kernel()")],
+        Made("aten::_index_put_impl_", **ONTO_FEW, kernel=BACKWARD_KERNEL, around=("IndexBackward0",)),
+        but=[Made("aten::_index_put_impl_", **ONTO_FEW, around=("IndexBackward0",)),
+             Made("aten::_index_put_impl_", **ONTO_FEW, kernel=BACKWARD_KERNEL),  # a histogram
+             Made("aten::_index_put_impl_", **ONTO_FEW | {"dims": [[33, 8], [[1024]], [1024, 8], []]}, kernel=BACKWARD_KERNEL,
+                  around=("IndexBackward0",))],
     ),
     "interpolation-put-together": case(Made("aten::_unsafe_index_put"), but=Made("aten::_unsafe_index_put", kernel=None)),
     "repeated-copies": case(Made("aten::repeat_interleave"), but=Made("aten::expand")),
@@ -585,14 +587,19 @@ def test_what_takes_the_complex_numbers_of_a_transform_goes_with_it(tmp_path):
         ([4, 32000], True),
         ([300, 32000], False),  # more than half of the rows
         ([4, 512], False),  # of something else
+        (None, False),  # all logits are used again
     ],
 )
 def test_of_logits_that_are_indexed_few_rows_are_left(tmp_path, behind, is_told):
     """Between the head and the index, the positions are computed."""
+    again = (
+        () if behind else (Made("aten::log_softmax", us=10, dims=[[4, 128, 32000]], types=["float"], values=[""], kernel=None),)
+    )
+    behind = behind or [4, 32000]
     head = Made(
         "aten::linear", dims=[[4, 128, 256], [32000, 256]], types=["float"] * 2, values=["", ""], kernel=None,
         then=(Made("aten::sub", us=10, dims=[[4], []], types=["long int", "Scalar"], values=["", "1"], kernel=None),
               Made("aten::index", us=10, dims=[[4, 128, 32000], []], types=["float", ""], values=["", ""], kernel=None),
-              Made("aten::topk", us=10, dims=[behind, []], types=["float", "Scalar"], values=["", "20"], kernel=None)),
+              Made("aten::topk", us=10, dims=[behind, []], types=["float", "Scalar"], values=["", "20"], kernel=None), *again),
     )  # fmt: skip
     assert ("logits-of-all-positions" in slugs(tmp_path, head)) is is_told

@@ -595,13 +595,13 @@ def large(numbers, kind="float", us=10_000):
     return [op("aten::sub", 100, us, **args), op("aten::div", 200 + us, us, **args)]
 
 
-def masked(classes, kind="long int", same=False):
+def masked(classes, kind="long int", same=False, of_mask="bool", then="aten::sum"):
     """A mask for each class, two sums of it, and what is left of the sums."""
-    found = []
+    found, mask = [], {"Input Dims": [[100]], "Input type": [of_mask]}
     for n in range(classes):
         number = {"Input Dims": [[100], []], "Input type": [kind, "Scalar"], "Concrete Inputs": ["", "7" if same else str(n)]}
-        found += [op("aten::eq", 50 * n, 10, **number), shaped("aten::sum", 50 * n + 15, 10, [100]),
-                  shaped("aten::sum", 50 * n + 30, 10, [100]), shaped("aten::add", 50 * n + 45, 2, [1])]  # fmt: skip
+        found += [op("aten::eq", 50 * n, 10, **number), op(then, 50 * n + 15, 10, **mask), op(then, 50 * n + 30, 10, **mask),
+                  shaped("aten::add", 50 * n + 45, 2, [1])]  # fmt: skip
     return found
 
 
@@ -1083,7 +1083,7 @@ CASES = {
     ),
     "another-thread-works": (
         beside(),
-        "another thread is in work.py(3): run, and what it calls, for 400.0 µs of a step: 40% of the steps' time",
+        "another thread is at work for 400.0 µs of a step: 40% of the steps' time; the longest there is work.py(3): run",
         beside(waiting=501),
     ),
     "batch-in-pieces": (
@@ -1789,6 +1789,8 @@ def test_the_parts_of_a_batch_are_no_items(tmp_path):
         (large(1 << 23, us=2000), False),  # as fast as memory is
         (large(1 << 23)[:1], False),
         ([one | {"name": f"{one['name']}_"} for one in large(1 << 23)], False),  # in place
+        ([shaped("aten::add", 100 + 15_000 * n, 10_000, *[[1 << 23]] * 3) for n in range(2)], False),  # out=
+        ([one | {"name": "aten::exp"} for one in large(1 << 23)], False),  # the arithmetic may take it
         ([one | {"args": one["args"] | {"Sequence number": n + 1}} for n, one in enumerate(large(1 << 23))], False),  # kept
     ],
 )
@@ -1802,10 +1804,13 @@ def test_a_sleep_counts_as_far_as_no_other_thread_is_at_work(tmp_path):
     (slept,) = (one for one in read(write(tmp_path / "t.json", *asleep(350))).findings if one.slug == "sleeps-in-step")
     assert round(slept.gain.high, 2) == 0.35
     assert not {"own-function", "library-function"} & set(found(tmp_path, asleep(350)))
-    alone = [*asleep(350)[:4], *on(0, python("work.py(3): run", 50, 900))]
-    (slept,) = (one for one in read(write(tmp_path / "t.json", *alone)).findings if one.slug == "sleeps-in-step")
-    assert slept.gain is None
-    assert slept.gain_unknown_because == "it is not recorded what the program waits for there"
+    nobody = on(0, python("work.py(3): run", 50, 900))
+    idle = on(2, python("<built-in method acquire of _thread.lock object at 0x1>", 50, 900))
+    for others in (nobody, idle):
+        alone = [*asleep(350)[:4], *others]
+        (slept,) = (one for one in read(write(tmp_path / "t.json", *alone)).findings if one.slug == "sleeps-in-step")
+        assert slept.gain is None
+        assert slept.gain_unknown_because == "it is not recorded what the program waits for there"
 
 
 def test_a_line_that_sleeps_between_ops_promises_nothing(tmp_path):
@@ -2688,6 +2693,12 @@ def test_a_number_may_change_between_passes(tmp_path, shape, why):
     ("batch-in-pieces", sent_in(16, load=ALONE), False),  # no worker sends it
     ("mask-per-class", masked(16, "float"), False),  # no labels
     ("mask-per-class", masked(16, same=True), False),
+    ("mask-per-class", masked(16, of_mask="float"), False),  # sums of something else
+    ("mask-per-class", masked(16, then="aten::nonzero"), False),  # the places of each class
+    ("enlarged-before-a-layer",  # another layer takes it, too
+     [*enlarged([4, 64, 1, 1]), shaped("aten::conv2d", 700, 50, [2, 64, 32, 32], [8, 64, 3, 3])], False),
+    ("another-thread-works",  # it waits for it
+     beside(asks="<built-in method acquire of _thread.lock object at 0x1>")[1:], False),
     ("history-in-each-step", kept(parts=12, listed=True), True),
     ("history-in-each-step", kept(parts=12), False),  # of so few the profiler has their shapes
     ("history-in-each-step", kept(made=0), False),  # of other tensors than the step makes

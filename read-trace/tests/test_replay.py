@@ -7,6 +7,8 @@ import pytest
 from reader_helpers import GALLERY
 from reader_helpers.events import ADD, GEMM, call, event, kernel, launch, memcpy, op, step, write
 from trace_reader import load, read
+from trace_reader.analysis.replay import replay as replaying
+from trace_reader.analysis.replay.edits import NEVER_NS
 from trace_reader.analysis.replay.plain_run import RunWithoutProfiler
 from trace_reader.analysis.replay.replay import Replay
 from trace_reader.analysis.trace.step_facts import step_period_us
@@ -221,3 +223,37 @@ def test_every_recording_is_played_again_as_it_was(path: Path):
     facts = read(str(path))
     if facts.critical_path and len(facts.steps) >= 3 and len(facts.critical_paths) == 1 and facts.world_size in (None, 1):
         assert run.play().shares["cpu"] == pytest.approx(facts.recorded_critical_path.classes["cpu"], abs=0.12)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_nodes_that_are_played_together_come_as_one_by_one(seed, monkeypatch):
+    """Of any graph: chains, runs of nodes that wait for the one before them, and waits that are gone."""
+    monkeypatch.setattr(replaying, "LEAST_TOGETHER", 2)
+    draw = np.random.default_rng(seed)
+    n, columns = 200, 3 + seed % 2
+    waits_for = np.full((n, columns), -1)
+    for node in range(1, n):
+        waits_for[node, 0] = node - 1 if draw.random() < 0.7 else draw.integers(0, node)
+        for column in range(1, columns):
+            if draw.random() < 0.3:
+                waits_for[node, column] = node - 1 if draw.random() < 0.5 else draw.integers(0, node)
+    after_ns = np.where(waits_for >= 0, draw.integers(0, 1000, (n, columns)), 0)
+    after_ns[draw.random((n, columns)) < 0.05 * (seed % 3)] = NEVER_NS
+    after_ns[0, 0] = -replaying.LONG_AGO_NS
+    nodes = replaying.Nodes(np.zeros(n, np.int64), waits_for.astype(np.int32), after_ns)
+    one_by_one = nodes.begun()
+    nodes.play(one_by_one, after_ns, 0, n)
+    come = np.array(one_by_one[:-1]) > NEVER_NS // 2  # what waits for nothing that is left comes long ago
+    assert (nodes.times_ns()[come] == np.array(one_by_one[:-1])[come]).all() and come[0]
+
+
+def test_of_a_run_whose_waits_are_gone_each_node_comes_when_its_launch_does():
+    """Of 100 kernels, each launched from the first node, and waiting no more for the one before it."""
+    n = 101
+    waits_for, after_ns = np.full((n, 3), -1, np.int32), np.zeros((n, 3), np.int64)
+    after_ns[0, 0] = -replaying.LONG_AGO_NS
+    waits_for[1:, 0], after_ns[1:, 0] = 0, 10 * np.arange(1, n)
+    waits_for[2:, 1], after_ns[2:, 1] = np.arange(1, n - 1), NEVER_NS
+    nodes = replaying.Nodes(np.zeros(n, np.int64), waits_for, after_ns)
+    assert nodes.chains.runs[-1][2]  # they are played together
+    assert nodes.times_ns().tolist() == [10 * node for node in range(n)]

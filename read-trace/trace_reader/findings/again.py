@@ -165,7 +165,7 @@ class _Constants:
             and (name in MAKES_A_NUMBER or name == "aten::to")
             and (name != "aten::empty" or _is_of_no_dimension(inputs))
         ):
-            self.numbers += name == "aten::detach_"
+            self.numbers += name == "aten::detach_" and inputs is not None and _numbers_in(inputs) > 0
             return True
         if name in RANDOM or inputs is None or _takes_of_the_program(inputs, self.numbers):
             return False

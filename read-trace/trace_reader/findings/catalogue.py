@@ -560,10 +560,8 @@ def _followed(entry: Entry, trace: Trace, ops: Rows) -> Rows:
     after = _next_on_the_thread(outer, ops)
     follows = (after >= 0) & trace.slices.is_named(np.maximum(after, 0), entry.followed.__contains__)
     if entry.shape == "many_logits":
-        behind = _next_on_the_thread(outer, Rows(trace.slices, np.maximum(after, 0)))
-        pairs = zip(ops.at.tolist(), after.tolist(), behind.tolist(), strict=True)
-        follows &= np.array([trace.slices.names[trace.slices.name[at]] != "aten::index" or _takes_few_rows(trace, row, one)
-                             for row, at, one in pairs], bool)  # fmt: skip
+        follows &= np.array([_is_no_index(trace, at) or _takes_few_rows(trace, outer, row, at)
+                             for row, at in zip(ops.at.tolist(), after.tolist(), strict=True)], bool)  # fmt: skip
     if entry.shape in ("contracted", "square_result"):
         made = {one: _result_shape(trace, row) for row, one in zip(ops.at.tolist(), after.tolist(), strict=True) if one >= 0}
         follows &= among(after, _that_take_alone(trace, made))
@@ -580,13 +578,22 @@ def _is_of_whole_numbers(trace: Trace, row: int) -> bool:
     return bool(tensors) and all(tensor.type in INTEGERS for tensor in tensors)
 
 
-def _takes_few_rows(trace: Trace, product: int, row: int) -> bool:
-    """Return whether an op takes as many columns as a product makes, and half of its rows at most."""
-    inputs, taken = inputs_of(trace.slices, product), _first_shape(trace, row) if row >= 0 else None
+def _is_no_index(trace: Trace, row: int) -> bool:
+    return row < 0 or trace.slices.names[trace.slices.name[row]] != "aten::index"
+
+
+def _takes_few_rows(trace: Trace, outer: Rows, product: int, index: int) -> bool:
+    """Return whether the op behind an index of a product takes as many columns, and half of its rows at most, and no later op of
+    the step all of them. `outer`: the outer ops, without views.
+    """
+    inputs, slices = inputs_of(trace.slices, product), trace.slices
     sizes = _matrices(list(tensors_of(inputs))) if inputs is not None else None
-    if sizes is None or not taken:
+    later = outer.at[(outer.at > index) & (outer.track == slices.track[index])]
+    later = later[trace.step_at(slices.start_ns[later]) == trace.step_at(slices.start_ns[[index]])[0]].tolist()
+    taken = _first_shape(trace, later[0]) if later else None
+    if sizes is None or not taken or taken[-1] != sizes[3] or 2 * math.prod(taken[:-1]) > sizes[1]:
         return False
-    return taken[-1] == sizes[3] and 2 * math.prod(taken[:-1]) <= sizes[1]
+    return not any(shape and math.prod(shape) == sizes[1] * sizes[3] for row in later for shape in shapes_of(slices, row))
 
 
 def _that_take_alone(trace: Trace, made: dict[int, Shape | None]) -> np.ndarray:
@@ -700,6 +707,11 @@ def _of_spectra(trace: Trace, spans: Rows) -> Rows:
     """Return the ops of the steps that take complex numbers, as many as one of these transforms makes."""
     made = {_first_shape(trace, row) for row in spans.at[distinct(spans.detail).first].tolist()}
     outer = trace.outer_ops.where(trace.step_at(trace.outer_ops.start_ns) >= 0)
+    # Behind the first transform of their step.
+    step = trace.step_at(spans.start_ns)
+    first_ns = np.full(len(trace.steps) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first_ns, step, spans.start_ns)
+    outer = outer.where(outer.start_ns > first_ns[trace.step_at(outer.start_ns)])
     found = [np.zeros(0, np.int64)]
     for _, ops in outer.by(outer.detail):
         inputs = inputs_of(trace.slices, int(ops.at[0]))

@@ -110,7 +110,9 @@ def _views_of_cuts(trace: Trace) -> dict[int, int]:
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.interpolate.html",
 )
 def _enlarged_before_a_layer(trace: Trace, facts: Facts) -> Seen | None:
-    """By shapes: only views lie between the two, and half of the channels or fewer are made."""
+    """By shapes: only views lie between the two, half of the channels or fewer are made, and no later op of the step takes a
+    tensor as large as what is enlarged.
+    """
     if not trace.op_names & ENLARGES or "aten::conv2d" not in trace.op_names:
         return None
     outer = trace.outer_ops.where(~trace.outer_ops.is_named(VIEW_OPS.__contains__))
@@ -118,10 +120,11 @@ def _enlarged_before_a_layer(trace: Trace, facts: Facts) -> Seen | None:
     for _, one in outer.by(trace.step_at(outer.start_ns), outer.track):
         for at in np.flatnonzero(one.is_named(ENLARGES.__contains__)[:-1]).tolist():
             pair, shapes = one.where(np.array([at, at + 1])), shapes_of(trace.slices, int(one.at[at]))
-            if (
-                pair.names[1] != "aten::conv2d"
-                or (left := _left_if_turned(shapes, shapes_of(trace.slices, int(pair.at[1])))) is None
-            ):
+            layer = shapes_of(trace.slices, int(pair.at[1]))
+            if pair.names[1] != "aten::conv2d" or (left := _left_if_turned(shapes, layer)) is None:
+                continue
+            again = any(layer[0] in shapes_of(trace.slices, row) for row in one.at[at + 2 :].tolist())
+            if again or not _is_at_each_place(trace, int(pair.at[1])):
                 continue
             found += pair.at.tolist()
             edits += [partly_dropped(trace, pair.where(np.array([place])), left[place]) for place in (0, 1)]
@@ -131,6 +134,13 @@ def _enlarged_before_a_layer(trace: Trace, facts: Facts) -> Seen | None:
     n, (most, _) = len(found) / 2 / len(facts.steps or (1,)), told.most_common(1)[0]
     words = f"{n:.3g} x features are enlarged per step ({most})"
     return seen_with_time(trace, facts, Rows(trace.slices, np.array(sorted(found))), words, Effect(all_of(*edits), kind=REPLACED))
+
+
+def _is_at_each_place(trace: Trace, row: int) -> bool:
+    """Return whether a convolution goes on by one place, without padding, as far as that was recorded."""
+    inputs = inputs_of(trace.slices, row)
+    values = [str(one) for one in (inputs.values or ())] if inputs is not None else []
+    return values[3:5] in ([], ["", ""], ["[1, 1]", "[0, 0]"], ["[1]", "[0]"])
 
 
 def _left_if_turned(features: list[Shape], layer: list[Shape]) -> tuple[float, float] | None:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from trace_reader.analysis.replay.edits import REPLACED, Effect
 from trace_reader.analysis.replay.rounds import broadcast
-from trace_reader.analysis.trace.bandwidth import ITEM_BYTES, POINTWISE_OPS
+from trace_reader.analysis.trace.bandwidth import ITEM_BYTES
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import tensors_known
 from trace_reader.findings.registry import Seen, a_step, finding, have_nodes, listed, seen_with_time, with_what_is_freed
@@ -16,6 +16,10 @@ GIVEN_BACK = 32 << 20  # bytes: glibc gives this much back when it is freed, how
 SLOW = 12.0  # bytes per ns that are written: of two cores, memory that is there takes 25 and more, new pages 4 (2026-11-29)
 LEFT = 0.2  # of an op's time, and of what is freed behind it
 FEWEST = 2  # a step
+CHEAP = frozenset(
+    f"aten::{name}" for name in ("add", "sub", "rsub", "mul", "div", "neg", "abs", "sqrt", "relu", "clamp", "clamp_min",
+                                 "clamp_max")
+)  # fmt: skip
 
 
 @finding(
@@ -32,8 +36,9 @@ def _large_results(trace: Trace, facts: Facts) -> Seen | None:
     """By shapes: FEWEST ops or more per step, not in place, that autograd does not keep, and that write slower than memory is."""
     if facts.has_gpu_work or not facts.steps:
         return None
-    outer = trace.outer_ops.where(trace.outer_ops.is_named(lambda name: name in POINTWISE_OPS and not name.endswith("_")))
+    outer = trace.outer_ops.where(trace.outer_ops.is_named(CHEAP.__contains__))
     outer = outer.where(trace.step_at(outer.start_ns) >= 0)
+    outer = outer.where(~have_nodes(trace, outer)) if len(outer) else outer
     found, largest = [np.empty(0, np.int64)], 0
     for _, rows in outer.by(outer.name, outer.detail):
         size = _result_bytes(trace, int(rows.at[0]))
@@ -42,7 +47,6 @@ def _large_results(trace: Trace, facts: Facts) -> Seen | None:
             found.append(slow.at)
             largest = max(largest, size * bool(len(slow)))
     ops = Rows(trace.slices, np.sort(np.concatenate(found)))
-    ops = ops.where(~have_nodes(trace, ops)) if len(ops) else ops
     if len(ops) < FEWEST * len(facts.steps):
         return None
     names = listed(f"{len(rows) / len(facts.steps):.3g} x {name}" for name, rows in sorted(ops.by_name(), key=_most_first))
@@ -57,5 +61,7 @@ def _most_first(item: tuple[str, Rows]) -> tuple[int, str]:
 def _result_bytes(trace: Trace, row: int) -> int:
     """Return how large the result of an elementwise op is, by its inputs that have dimensions; 0 where that is not known."""
     tensors = [tensor for tensor in tensors_known(trace.slices, row) if tensor.shape]
-    shape = broadcast(*(tensor.shape for tensor in tensors)) if tensors else None
-    return math.prod(shape) * max(ITEM_BYTES.get(tensor.type, 0) for tensor in tensors) if shape else 0
+    shape = broadcast(*(tensor.shape for tensor in tensors)) if 0 < len(tensors) <= 2 else None  # a third one: out=
+    types = [tensor.type for tensor in tensors]
+    decimal = [one for one in types if "int" not in one and one not in ("bool", "long", "short", "signed char", "unsigned char")]
+    return math.prod(shape) * max(ITEM_BYTES.get(one, 0) for one in decimal or types) if shape else 0

@@ -17,7 +17,8 @@ from trace_reader.units import about, us
 SLEEP = "<built-in function sleep"
 # Functions of C in which a thread waits.
 _WAITS = re.compile(
-    r"<built-in (?:method|function) (?:sleep|get|put|acquire|wait|join|select|poll|accept|recv|recv_into|read|readinto)\b"
+    r"<built-in (?:method|function) (?:sleep|get|put|acquire|wait|waitpid|wait4|join|select|poll|epoll|kqueue|accept|recv\w*"
+    r"|read\w*|synchronize|query|lock|lockf|flock|fsync|sendall|connect)\b"
 )
 _ASKS = re.compile(r"<built-in function sleep|: (?:get_nowait|put_nowait|done|is_set|empty)$")
 BETWEEN_NS = 50_000  # from one op of a thread to the next: Python is there
@@ -45,14 +46,17 @@ def sleeps_in_step(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
         return None
     calls = a_step(len(sleeps), facts, "sleep()", "sleep()s").replace("sleep()s", "x sleep()")
     seen = f"{calls}, {us(sleep_us / len(facts.steps))} of a step: {about(share)} of the steps' time"
-    threads = _other_threads(trace, stacks)
-    if not threads:
+    asleep = merged(sleeps.start_ns, sleeps.end_ns)
+    others = [_moved(_at_work(one), stacks.zero_ns - trace.zero_ns) for one in _other_threads(trace, stacks)]
+    gpu = trace.work.where(np.argsort(trace.work.start_ns, kind="stable"))
+    at_work = _together([*others, merged(gpu.start_ns, gpu.end_ns)])
+    idle = without(asleep, at_work)
+    slept_ns, idle_ns = (int((union[1] - union[0]).sum()) for union in (asleep, idle))
+    if idle_ns == slept_ns:  # it may wait for anything
         return Seen(seen, sleeps, share=share, no_effect=NOT_SEEN)
-    at_work = _together([_at_work(one) for one in threads], stacks.zero_ns - trace.zero_ns)
-    idle = without(merged(sleeps.start_ns, sleeps.end_ns), at_work)
-    idle_us = float((idle[1] - idle[0]).sum()) / 1000 / len(facts.steps)
+    who = "no other thread is at work" + ", nor the GPU" * bool(len(trace.work))
     return Seen(
-        f"{seen}; in {us(idle_us)} of it no other thread is at work",
+        f"{seen}; in {us(idle_ns / 1000 / len(facts.steps))} of it {who}",
         sleeps,
         share=share,
         effect=Effect(skipped(idle), kind=WAITS),
@@ -79,8 +83,12 @@ def _at_work(thread: Rows) -> Union:
     return without(merged(thread.start_ns, ends_ns), merged(waits.start_ns, waits.end_ns))
 
 
-def _together(unions: list[Union], shift_ns: int) -> Union:
-    starts_ns, ends_ns = (np.concatenate(edges) + shift_ns for edges in zip(*unions, strict=True))
+def _moved(union: Union, shift_ns: int) -> Union:
+    return union[0] + shift_ns, union[1] + shift_ns
+
+
+def _together(unions: list[Union]) -> Union:
+    starts_ns, ends_ns = (np.concatenate(edges) for edges in zip(*unions, strict=True))
     order = np.argsort(starts_ns, kind="stable")
     return merged(starts_ns[order], ends_ns[order])
 
@@ -93,11 +101,13 @@ def works_beside(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
         return None
     window, found = merged(trace.steps.start_ns, trace.steps.end_ns), list[tuple[int, Rows]]()
     python = Rows(stacks.slices, stacks.slices.of(Kind.PYTHON))
-    asks = of_the_other_loading(trace, stacks, python.where(python.is_named(lambda name: _ASKS.search(name) is not None)))
+    asks = python.where(python.is_named(lambda name: _ASKS.search(name) is not None or _WAITS.match(name) is not None))
+    asks = of_the_other_loading(trace, stacks, asks)
+    asks = asks.where(np.isin(asks.track, [*trace.backward_tracks.tolist(), *trace.steps.track.tolist()]))
     if cpu_us_of(asks, window) >= MUCH * trace.steps.total_us:
         return None
     for thread in _other_threads(trace, stacks):
-        found.append((within_ns(*_together([_at_work(thread)], stacks.zero_ns - trace.zero_ns), window), thread))
+        found.append((within_ns(*_moved(_at_work(thread), stacks.zero_ns - trace.zero_ns), window), thread))
     if not found:
         return None
     work_ns, thread = max(found, key=lambda one: one[0])
@@ -105,11 +115,11 @@ def works_beside(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
     if share < MUCH:
         return None
     own = thread.where((thread.kind == Kind.PYTHON) & thread.is_named(is_program_function))
-    names = max(((rows.total_us, name) for name, rows in own.by_name()), default=(0.0, ""))[1]
-    ops = thread.where(thread.kind == Kind.OP)
-    what = f"is in {names}, and what it calls," if names else f"runs {len(ops) / len(facts.steps):.0f} ops"
-    seen = f"another thread {what} for {us(work_ns / 1000 / len(facts.steps))} of a step: {about(share)} of the steps' time"
-    shown = (own if names else ops).where(np.arange(min(MOST_SHOWN, len(own if names else ops))))
+    shown = own if len(own) else thread
+    name = max((rows.total_us, name) for name, rows in shown.by_name())[1]
+    seen = f"another thread is at work for {us(work_ns / 1000 / len(facts.steps))} of a step: {about(share)} of the steps' time; "
+    seen += f"the longest there is {name}"
+    shown = shown.where(np.arange(min(MOST_SHOWN, len(shown))))
     rows = Rows(stacks.slices, shown.at, start_ns=shown.start_ns + stacks.zero_ns - trace.zero_ns, end_ns=shown.end_ns)
     return Seen(seen, rows, share=share, no_effect=IN_NO_ROW)
 

@@ -52,6 +52,7 @@ _FRAMES = re.compile(
 )
 _ENTRIES = tomllib.loads(Path(__file__).with_name("library_calls.toml").read_text("utf-8"))["library"]
 _WORDS = tuple((re.compile(entry["called"]), entry["next"]) for entry in _ENTRIES)
+MUCH_OF_A_FUNCTION = 0.3  # that the model runs in: its time
 MOSTLY_ASLEEP = 0.5  # of a function's time
 MOST_NAMES = 3  # functions of one file
 THE_PROFILERS = 0.75  # of a function's time, by the price of the functions in it: then it is not known what it takes itself
@@ -182,7 +183,9 @@ def _holds(spans: Rows, models: Rows) -> bool:
     """Return whether most of the models' time is in these functions, which are in no model: they are the program, and no place
     in it.
     """
-    return _inside_us(models, spans) >= MOST_OF_A_MODEL * models.total_us and not lies_in(spans, models)
+    inside_us = _inside_us(models, spans)
+    much = inside_us >= MUCH_OF_A_FUNCTION * spans.total_us
+    return much and inside_us >= MOST_OF_A_MODEL * models.total_us and not lies_in(spans, models)
 
 
 def _begun_in(rows: Rows, spans: Rows) -> Rows:

@@ -12,6 +12,7 @@ from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
 from trace_reader.units import by_dimensions
 
+SUMS = frozenset(["aten::sum", "aten::mean", "aten::count_nonzero"])
 COMPARES, FEWEST_CLASSES = frozenset(["aten::eq", "aten::ne"]), 16
 # What is done with a mask, or with several of them.
 OF_MASKS = frozenset(
@@ -31,8 +32,8 @@ OF_MASKS = frozenset(
     source="https://docs.pytorch.org/docs/stable/generated/torch.bincount.html",
 )
 def _mask_per_class(trace: Trace, facts: Facts) -> Seen | None:
-    """By inputs: FEWEST_CLASSES numbers or more per step, of tensors of whole numbers of one shape. The ops that take a mask of
-    that shape, up to the next comparison, go with it.
+    """By inputs: FEWEST_CLASSES numbers or more per step, of tensors of whole numbers of one shape, and a sum or count for each.
+    The ops that take a mask of that shape go with it.
     """
     if facts.critical_path is None or not facts.steps or not COMPARES & trace.op_names:
         return None
@@ -40,7 +41,8 @@ def _mask_per_class(trace: Trace, facts: Facts) -> Seen | None:
     compared, numbers = 0, set[str]()
     for _, one in trace.outer_ops.by(trace.step_at(trace.outer_ops.start_ns), trace.outer_ops.track):
         of_shape: Shape | None = None
-        of_step, seen, calls = defaultdict[Shape, list[int]](list), defaultdict[Shape, set[str]](set), Counter[Shape]()
+        of_step, seen = defaultdict[Shape, list[int]](list), defaultdict[Shape, set[str]](set)
+        calls, sums = Counter[Shape](), Counter[Shape]()
         for row, name in zip(one.at.tolist(), one.names, strict=True):
             shapes = shapes_of(trace.slices, row)
             if name in COMPARES and (number := _compared_with(trace, row)) is not None and shapes:
@@ -48,10 +50,11 @@ def _mask_per_class(trace: Trace, facts: Facts) -> Seen | None:
                 seen[of_shape].add(number)
                 calls[of_shape] += 1
                 of_step[of_shape].append(row)
-            elif of_shape is not None and name in OF_MASKS and shapes and shapes[0] == of_shape:
+            elif of_shape is not None and name in OF_MASKS and shapes and shapes[0] == of_shape and _is_mask(trace, row):
                 of_step[of_shape].append(row)
+                sums[of_shape] += name in SUMS
         for shape, ops_of_step in of_step.items():
-            if len(seen[shape]) >= FEWEST_CLASSES:
+            if len(seen[shape]) >= FEWEST_CLASSES and sums[shape] >= len(seen[shape]):
                 found[shape] += ops_of_step
                 compared += calls[shape]
                 numbers |= seen[shape]
@@ -65,6 +68,11 @@ def _mask_per_class(trace: Trace, facts: Facts) -> Seen | None:
     )
     effect = Effect(dropped(ops), kind=REPLACED)
     return seen_with_time(trace, facts, ops, words, effect)
+
+
+def _is_mask(trace: Trace, row: int) -> bool:
+    inputs = inputs_of(trace.slices, row)
+    return inputs is not None and tuple(inputs.types[:1]) == ("bool",)
 
 
 def _compared_with(trace: Trace, row: int) -> str | None:

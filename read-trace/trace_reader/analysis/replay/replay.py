@@ -46,6 +46,7 @@ BUSY_ITSELF_US = 1000  # of an op: it does more than launch, such as plan
 NO_WAIT_NS = 2_000  # what a call that waits takes where there is nothing to wait for
 LONG_AGO_NS = -(2**61)
 STEPS_CHAIN = 0
+LONGEST_RUN_NS = 2**45  # ten hours: a node that comes so long before the one that it waits for does not wait
 LEAST_TOGETHER = 64  # nodes: as many are played together in the time of one by one
 MOST_EDGES = 4  # of a CUDA graph, that lead to one node from other streams
 NOT_ON_GPU = ("cpu", "input", "latency")  # classes of a path
@@ -143,7 +144,7 @@ class Nodes(msgspec.Struct, frozen=True, eq=False, dict=True):
         waits_for, after_ns = self.waits_for[first:last], self.after_ns[first:last]
         is_known = waits_for < first
         known_ns = np.where(is_known, times_ns[waits_for] + after_ns, LONG_AGO_NS).max(axis=1)
-        behind_ns = np.where(is_known, LONG_AGO_NS, after_ns).max(axis=1)
+        behind_ns = np.maximum(np.where(is_known, LONG_AGO_NS, after_ns).max(axis=1), -LONGEST_RUN_NS)
         behind_ns[0] = 0
         so_far_ns = np.cumsum(behind_ns)
         return np.maximum.accumulate(known_ns - so_far_ns) + so_far_ns

@@ -190,7 +190,9 @@ def _summary(
         if gemms_a and gemms_b and a.steps and b.steps:
             in_a, in_b = gemms_a / len(a.steps), gemms_b / len(b.steps)
             calls = f"{_number(in_b)} GEMM call{'' if in_b == 1 else 's'} per step"
-            parts.append(f"the same {calls}" if in_a == in_b else f"{_number(in_a)} became {calls}")
+            alike = "the same" if all(not k.decoded.is_gemm for k in (*only_a, *only_b)) else "as many"
+            parts.append(f"{alike} ({calls})" if in_a == in_b and alike != "the same" else f"the same {calls}" if in_a == in_b
+                         else f"{_number(in_a)} became {calls}")  # fmt: skip
         elif not only_a and not only_b:
             parts.append("the same kernels")
         gone, new = _labels(only_a), _labels(only_b)
