@@ -187,7 +187,7 @@ def test_each_rung_of_the_ladder_asks_what_the_next_one_brings():
                 assert one.questions[0].right == round(times, 2)
             assert f'"{after}"' in one.code or after in ("reads", "optimizer", "cache", "room", "compiled", "graph", "bits")
     assert "the last rung: 19.0 times as fast as the first. A step takes no less than its reads: " in answers[-1].answer
-    assert answers[-1].answer.endswith(" step has to read the weights and the cache once. These 175 MB take 36.5 µs "
+    assert answers[-1].answer.endswith(" it has to read the weights and the cache once. These 175 MB take 36.5 µs "
                                        "at the memory's published rate. The reads for all tokens take 291.9 µs; a step of the "
                                        "last rung takes 17 times as long.")  # fmt: skip
     # What the reader advises is told where it is this change; a difference, where the processes do not overlap.

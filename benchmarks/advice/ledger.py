@@ -215,7 +215,7 @@ WHY = {
     "enzymes_stability_learned": "the plain step was estimated between 22 and 36 ms, and took 22.7",
     "ocean_eddies_simulated": "only the transforms were counted, not what is done with the spectrum; 0.19 to 0.51 since",
     "heartbeats_screened": "what a sleep waits for was not looked at; since, as much is promised as passes while no other "
-    "thread is at work (0.15 to 0.35). The change cost time: its threads take turns with the steps",
+    "thread is at work (0.12 to 0.31). The change cost time: its threads take turns with the steps",
     "star_field_calibrated": "no rule knew results that are new memory each time; one does since, 0.36 to 0.71",
     "street_scenes_validated": "no rule knew a mask per class; one does since; the recording took twice what a step takes",
     "assistant_voice_streamed": "a recorded step takes 34 ms, a timed one 25: its many short ops look longer",
