@@ -39,6 +39,9 @@ from trace_reader.findings import PATTERNS, Reading, _with_parts, is_generic, ra
 from trace_reader.findings.catalogue import ENTRIES
 from trace_reader.findings.registry import Seen, a_step
 from trace_reader.findings.verdict import verdict_sentence
+from trace_reader.reading import judged, with_lines
+from trace_reader.report.lights import finding_light
+from trace_reader.report.timeline import Timeline
 
 HEAVY = dict(regs=168, shared=213188, grid=(2, 66, 1), block=(384, 1, 1))
 CUDNN = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64_4x1x1_cga1x1x1_kernel0_0"
@@ -1811,6 +1814,29 @@ def test_a_sleep_counts_as_far_as_no_other_thread_is_at_work(tmp_path):
         (slept,) = (one for one in read(write(tmp_path / "t.json", *alone)).findings if one.slug == "sleeps-in-step")
         assert slept.gain is None
         assert slept.gain_unknown_because == "it is not recorded what the program waits for there"
+
+
+def test_another_thread_is_told_once_by_what_is_known_with_functions(tmp_path):
+    """Its ops alone say that it works; where the recording has functions, too, these say it, or that the steps wait for it."""
+    ops = [op("aten::mm", 20, 900), *on(2, *(op("aten::sort", 100 * n, 60) for n in range(9)))]
+    for more, told in (
+        ([python("train.py(5): step", 10, 980), *on(2, python("count.py(3): tally", 0, 990))], "count.py(3): tally"),
+        ([python("somewhere/lib/python3.12/queue.py(205): get_nowait", 10, 980)], ""),
+    ):
+        trace = write(tmp_path / "t.json", step(0, 0, 1000), *ops, *more)
+        seen = [one.seen for one in read(trace).findings if one.slug == "another-thread-works"]
+        assert [one.rpartition("the longest there is ")[2] for one in seen] == [told] * bool(told)
+
+
+def test_functions_light_up_where_they_are_though_one_began_before_all_else(tmp_path):
+    early = python("main.py(1): main", -500, 100)
+    trace = load(write(tmp_path / "t.json", early, *beside(0)))
+    reading = with_lines(judged(trace), load(tmp_path / "t.json", stacks=True))
+    (works,) = (one for one in reading.facts.findings if one.slug == "another-thread-works")
+    assert [(one.start_us, one.duration_us) for one in works.evidence] == [(100, 750)]
+    light = finding_light(Timeline(reading), "another-thread-works")
+    assert light is not None and light.spans_ns is not None
+    assert light.spans_ns.tolist() == [[100_000, 850_000]]
 
 
 def test_a_line_that_sleeps_between_ops_promises_nothing(tmp_path):

@@ -243,10 +243,10 @@ Judged = tuple[Finding | None, Seen | None, tuple[str, ...]]
 
 
 def with_functions(reading: Reading, stacks: Trace) -> Reading:
-    """Return the reading with the functions that take most, the program's own and a library's, which are found where the trace is
-    loaded with stacks, too.
+    """Return the reading with the functions that take most, the program's own and a library's, and what other threads do, which
+    are found where the trace is loaded with stacks, too. What a rule saw without them gives way.
     """
-    facts, trace, failures, new = reading.facts, reading.trace, Failures(), dict[str, Seen]()
+    facts, trace, failures, all_seen = reading.facts, reading.trace, Failures(), dict(reading.seen)
     found = list(facts.findings)
     rules = (
         ("own-function", own_functions.own_function),
@@ -256,11 +256,14 @@ def with_functions(reading: Reading, stacks: Trace) -> Reading:
     )
     for slug, rule in rules:
         with failures.caught(f"the finding {slug}"):
-            if (seen := rule(trace, stacks, facts)) is not None:
+            seen = rule(trace, stacks, facts)
+            found = [one for one in found if one.slug != slug]
+            all_seen.pop(slug, None)
+            if seen is not None:
                 found.append(_finding(slug, seen, trace, facts, reading.run if reading.can_be_asked else None))
-                new[slug] = seen
+                all_seen[slug] = seen
     facts = _with_findings(facts, found, tuple(failures))
-    return _with_parts(msgspec.structs.replace(reading, facts=facts, seen={**reading.seen, **new}))
+    return _with_parts(msgspec.structs.replace(reading, facts=facts, seen=all_seen))
 
 
 def _with_parts(reading: Reading) -> Reading:

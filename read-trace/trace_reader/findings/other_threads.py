@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 from trace_reader.analysis.replay.edits import WAITS, Effect, skipped
-from trace_reader.analysis.replay.places import cpu_us_of, of_the_other_loading
+from trace_reader.analysis.replay.places import as_in_the_trace, cpu_us_of, of_the_other_loading
 from trace_reader.analysis.trace.facts import OF_THE_CPU, Facts
 from trace_reader.analysis.trace.own_code import is_program_function
 from trace_reader.findings.registry import LEAST_SHARE, Seen, a_step, finding
@@ -35,8 +35,7 @@ def sleeps_in_step(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
     """
     if not facts.steps:
         return None
-    python = Rows(stacks.slices, stacks.slices.of(Kind.PYTHON))
-    sleeps = of_the_other_loading(trace, stacks, python.where(python.is_named(lambda name: name.startswith(SLEEP))))
+    sleeps = sleeps_of(trace, stacks)
     tracks = [*trace.backward_tracks.tolist(), *trace.steps.track[-1:].tolist()]
     sleeps = sleeps.where(np.isin(sleeps.track, tracks))
     window = merged(trace.steps.start_ns, trace.steps.end_ns)
@@ -47,7 +46,7 @@ def sleeps_in_step(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
     calls = a_step(len(sleeps), facts, "sleep()", "sleep()s").replace("sleep()s", "x sleep()")
     seen = f"{calls}, {us(sleep_us / len(facts.steps))} of a step: {about(share)} of the steps' time"
     asleep = merged(sleeps.start_ns, sleeps.end_ns)
-    others = [_moved(_at_work(one), stacks.zero_ns - trace.zero_ns) for one in _other_threads(trace, stacks)]
+    others = [_at_work(one) for one in _other_threads(trace, stacks)]
     gpu = trace.work.where(np.argsort(trace.work.start_ns, kind="stable"))
     at_work = _together([*others, merged(gpu.start_ns, gpu.end_ns)])
     idle = without(asleep, at_work)
@@ -63,6 +62,12 @@ def sleeps_in_step(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
     )
 
 
+def sleeps_of(trace: Trace, stacks: Trace) -> Rows:
+    """Return the calls of time.sleep() in the steps."""
+    python = Rows(stacks.slices, stacks.slices.of(Kind.PYTHON))
+    return of_the_other_loading(trace, stacks, python.where(python.is_named(lambda name: name.startswith(SLEEP))))
+
+
 def _other_threads(trace: Trace, stacks: Trace) -> list[Rows]:
     """Return the functions of Python and the ops of each thread of the steps' process that is not theirs, nor of a backward pass.
     What a thread without a number has was open when the recording began: what it was at is not known.
@@ -73,7 +78,7 @@ def _other_threads(trace: Trace, stacks: Trace) -> list[Rows]:
     is_other = np.array([track not in of_steps and track[0] in pids and track[1] != 0 for track in slices.tracks])
     rows = Rows(slices, slices.of(Kind.PYTHON, Kind.OP))
     rows = rows.where(is_other[rows.track])
-    return [one for _, one in rows.by(rows.track)]
+    return [as_in_the_trace(trace, stacks, one) for _, one in rows.by(rows.track)]
 
 
 def _at_work(thread: Rows) -> Union:
@@ -81,10 +86,6 @@ def _at_work(thread: Rows) -> Union:
     waits = thread.where(thread.is_named(lambda name: _WAITS.match(name) is not None))
     ends_ns = thread.end_ns + BETWEEN_NS * (thread.kind == Kind.OP)
     return without(merged(thread.start_ns, ends_ns), merged(waits.start_ns, waits.end_ns))
-
-
-def _moved(union: Union, shift_ns: int) -> Union:
-    return union[0] + shift_ns, union[1] + shift_ns
 
 
 def _together(unions: list[Union]) -> Union:
@@ -99,15 +100,14 @@ def works_beside(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
     """
     if not facts.steps or facts.verdict not in OF_THE_CPU:
         return None
-    window, found = merged(trace.steps.start_ns, trace.steps.end_ns), list[tuple[int, Rows]]()
+    window = merged(trace.steps.start_ns, trace.steps.end_ns)
     python = Rows(stacks.slices, stacks.slices.of(Kind.PYTHON))
     asks = python.where(python.is_named(lambda name: _ASKS.search(name) is not None or _WAITS.match(name) is not None))
     asks = of_the_other_loading(trace, stacks, asks)
     asks = asks.where(np.isin(asks.track, [*trace.backward_tracks.tolist(), *trace.steps.track.tolist()]))
     if cpu_us_of(asks, window) >= MUCH * trace.steps.total_us:
         return None
-    for thread in _other_threads(trace, stacks):
-        found.append((within_ns(*_moved(_at_work(thread), stacks.zero_ns - trace.zero_ns), window), thread))
+    found = [(within_ns(*_at_work(thread), window), thread) for thread in _other_threads(trace, stacks)]
     if not found:
         return None
     work_ns, thread = max(found, key=lambda one: one[0])
@@ -120,8 +120,7 @@ def works_beside(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
     seen = f"another thread is at work for {us(work_ns / 1000 / len(facts.steps))} of a step: {about(share)} of the steps' time; "
     seen += f"the longest there is {name}"
     shown = shown.where(np.arange(min(MOST_SHOWN, len(shown))))
-    rows = Rows(stacks.slices, shown.at, start_ns=shown.start_ns + stacks.zero_ns - trace.zero_ns, end_ns=shown.end_ns)
-    return Seen(seen, rows, share=share, no_effect=IN_NO_ROW)
+    return Seen(seen, shown, share=share, no_effect=IN_NO_ROW)
 
 
 @finding(

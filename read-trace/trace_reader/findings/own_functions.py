@@ -16,11 +16,10 @@ from trace_reader.analysis.replay.places import (
     functions,
     library_calls,
     lies_in,
-    of_the_other_loading,
 )
 from trace_reader.analysis.replay.plain_run import usual_prices
 from trace_reader.analysis.trace.facts import OF_THE_CPU, Facts
-from trace_reader.findings.other_threads import SLEEP
+from trace_reader.findings.other_threads import SLEEP, sleeps_of
 from trace_reader.findings.registry import Seen, finding, ops_that_launch
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import outermost
@@ -74,7 +73,7 @@ def own_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
     launching = ops_that_launch(trace, trace.linked)
     modules = [one.spans for one in every if one.kind == MODULE]
     models = _together(trace, modules) if modules else None
-    sleeps = _sleeps(trace, stacks)
+    sleeps = sleeps_of(trace, stacks)  # another finding is about them
     for one in every:
         share = cpu_us_of(one.spans, window) / whole_us if one.kind == FUNCTION and whole_us else 0.0
         if _inside_us(sleeps, one.spans) >= MOSTLY_ASLEEP * share * whole_us > 0:
@@ -147,12 +146,6 @@ def library_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
         f"{name}, called by the program {times} per step: {us(each_us)} with all that it calls, {about(share)} of the steps' time"
     )
     return Seen(seen, spans, known, share, **_effect(trace, steps, spans))
-
-
-def _sleeps(trace: Trace, stacks: Trace) -> Rows:
-    """Return the calls of time.sleep() in the steps: another finding is about them."""
-    python = Rows(stacks.slices, stacks.slices.of(Kind.PYTHON))
-    return of_the_other_loading(trace, stacks, python.where(python.is_named(lambda name: name.startswith(SLEEP))))
 
 
 def _steps_with_functions(trace: Trace, stacks: Trace) -> Rows:

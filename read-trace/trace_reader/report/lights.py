@@ -68,7 +68,7 @@ def light_of(timeline: Timeline, rows: Rows) -> Light:
     """Slices of the trace; of those of another loading of the file, as functions are, when they are."""
     if rows.slices is timeline.trace.slices:
         return Light(rows)
-    return Light(spans_ns=np.stack([rows.slices.start_ns[rows.at], rows.slices.end_ns[rows.at]], axis=1)[:MOST_SPANS])
+    return Light(spans_ns=np.stack([rows.start_ns, rows.end_ns], axis=1)[:MOST_SPANS])
 
 
 def waits_of(job: "JobFacts", place: int) -> Light:

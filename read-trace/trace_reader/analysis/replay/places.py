@@ -217,12 +217,15 @@ def library_calls(trace: Trace, stacks: Trace) -> Iterator[Candidate]:
 
 def of_the_other_loading(trace: Trace, stacks: Trace, rows: Rows) -> Rows:
     """Return the outermost of these functions in the steps, as rows whose tracks and times are the trace's."""
+    rows = as_in_the_trace(trace, stacks, Rows(stacks.slices, outermost(stacks.slices, rows.at)))
+    return rows.where((rows.track >= 0) & (trace.step_at(rows.start_ns) >= 0))
+
+
+def as_in_the_trace(trace: Trace, stacks: Trace, rows: Rows) -> Rows:
+    """Return rows of the other loading, whose tracks (-1: of functions of Python alone) and times are the trace's."""
     shift_ns, numbers = stacks.zero_ns - trace.zero_ns, {track: n for n, track in enumerate(trace.slices.tracks)}
-    number_of = np.array([numbers.get(track, -1) for track in stacks.slices.tracks])
-    rows = Rows(stacks.slices, outermost(stacks.slices, rows.at))
-    tracks = number_of[rows.track]
-    shifted = Rows(stacks.slices, rows.at, track=tracks, start_ns=rows.start_ns + shift_ns, end_ns=rows.end_ns + shift_ns)
-    return shifted.where((tracks >= 0) & (trace.step_at(shifted.start_ns) >= 0))
+    tracks = np.array([numbers.get(track, -1) for track in stacks.slices.tracks])[rows.track]
+    return Rows(stacks.slices, rows.at, track=tracks, start_ns=rows.start_ns + shift_ns, end_ns=rows.end_ns + shift_ns)
 
 
 @lru_cache(maxsize=1)
