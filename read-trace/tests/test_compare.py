@@ -165,6 +165,13 @@ def test_gemms_of_one_name_that_are_not_as_many(tmp_path):
     assert compare(three, one).summary.startswith("3 became 2 GEMM calls per step, GPU time")
 
 
+def test_as_many_gemms_of_other_kernels_are_not_the_same_ones(tmp_path):
+    one = run(tmp_path, "one", [(10, [("aten::mm", GEMM, 5)] * 2)])
+    other = run(tmp_path, "other", [(10, [("aten::mm", GEMM, 5), ("aten::mm", "ampere_sgemm_128x64_tn", 5)])])
+    assert compare(one, one).summary.startswith("the same 2 GEMM calls per step")
+    assert compare(one, other).summary.startswith("as many GEMM calls per step (2), ")
+
+
 def test_a_gpu_time_that_goes_to_nothing_is_told_and_one_that_comes_from_nothing_is_not(tmp_path):
     some = run(tmp_path, "some", [(100, [("aten::add", ADD, 50)])])
     none = run(tmp_path, "none", [(100, [])])

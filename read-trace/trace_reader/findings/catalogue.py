@@ -16,14 +16,7 @@ import numpy as np
 from trace_reader.analysis.replay.edits import GONE, ONCE, REPLACED, UNSURE, Effect, all_of, dropped
 from trace_reader.analysis.replay.rounds import Shape
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.analysis.trace.op_cost import (
-    Tensor,
-    inputs_of,
-    shapes_of,
-    shapes_of_first,
-    tensors_of,
-    whole_numbers,
-)
+from trace_reader.analysis.trace.op_cost import Tensor, inputs_of, shapes_of, shapes_of_first, tensors_of, whole_numbers
 from trace_reader.analysis.trace.op_shapes import shapes_in_words
 from trace_reader.findings.registry import LEAST_SHARE, Seen, finding, hold, lies_inside, listed, partly_dropped
 from trace_reader.findings.verdict import denominator

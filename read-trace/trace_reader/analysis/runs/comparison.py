@@ -183,16 +183,19 @@ def _summary(
     only_a: tuple[KernelFacts, ...],
     only_b: tuple[KernelFacts, ...],
 ) -> str:
-    """Such as: same 3 GEMM calls a step, gelu and mul became triton gelu+mul, GPU time -5%, CPU time per step +28%."""
+    """Such as: the same 3 GEMM calls per step, gelu and mul became triton gelu+mul, GPU time -5%, CPU time per step +28%."""
     parts = []
     if a.kernels or b.kernels:
         gemms_a, gemms_b = (sum(k.calls for k in facts.kernels if k.decoded.is_gemm) for facts in (a, b))
         if gemms_a and gemms_b and a.steps and b.steps:
             in_a, in_b = gemms_a / len(a.steps), gemms_b / len(b.steps)
             calls = f"{_number(in_b)} GEMM call{'' if in_b == 1 else 's'} per step"
-            alike = "the same" if all(not k.decoded.is_gemm for k in (*only_a, *only_b)) else "as many"
-            parts.append(f"{alike} ({calls})" if in_a == in_b and alike != "the same" else f"the same {calls}" if in_a == in_b
-                         else f"{_number(in_a)} became {calls}")  # fmt: skip
+            if in_a != in_b:
+                parts.append(f"{_number(in_a)} became {calls}")
+            elif any(k.decoded.is_gemm for k in (*only_a, *only_b)):
+                parts.append(f"as many GEMM calls per step ({_number(in_b)})")
+            else:
+                parts.append(f"the same {calls}")
         elif not only_a and not only_b:
             parts.append("the same kernels")
         gone, new = _labels(only_a), _labels(only_b)
