@@ -559,10 +559,11 @@ def for_few_rows(rows=1, kind="float", outputs=3072):
     return [op("aten::linear", 110 * n, 100, **{"Input Dims": [[rows, 1, 768], [outputs, 768]], **types}) for n in range(4)]
 
 
-def enlarged(weights, to=32, between="aten::view"):
+def enlarged(weights, to=32, between="aten::view", stride=""):
     """Features that are enlarged, then go through a convolution."""
-    return [shaped("aten::upsample_bilinear2d", 10, 300, [2, 64, 8, 8]), shaped(between, 320, 20, [2, 64, to, to]),
-            shaped("aten::conv2d", 400, 200, [2, 64, to, to], weights)]  # fmt: skip
+    layer = shaped("aten::conv2d", 400, 200, [2, 64, to, to], weights, [], [], [])
+    layer["args"]["Concrete Inputs"] = ["", "", "", stride, stride and "[0, 0]"]
+    return [shaped("aten::upsample_bilinear2d", 10, 300, [2, 64, 8, 8]), shaped(between, 320, 20, [2, 64, to, to]), layer]
 
 
 def of_a_number(at):
@@ -598,6 +599,15 @@ def large(numbers, kind="float", us=10_000):
     return [op("aten::sub", 100, us, **args), op("aten::div", 200 + us, us, **args)]
 
 
+def read_across(one):
+    """The same op on a matrix that is transposed."""
+    return one | {"args": one["args"] | {"Input Dims": [[4096, 2048], []], "Input Strides": [[1, 4096], []]}}
+
+
+def of_types(one, *types):
+    return one | {"args": one["args"] | {"Input type": list(types)}}
+
+
 def masked(classes, kind="long int", same=False, of_mask="bool", then="aten::sum"):
     """A mask for each class, two sums of it, and what is left of the sums."""
     found, mask = [], {"Input Dims": [[100]], "Input type": [of_mask]}
@@ -606,6 +616,10 @@ def masked(classes, kind="long int", same=False, of_mask="bool", then="aten::sum
         found += [op("aten::eq", 50 * n, 10, **number), op(then, 50 * n + 15, 10, **mask), op(then, 50 * n + 30, 10, **mask),
                   shaped("aten::add", 50 * n + 45, 2, [1])]  # fmt: skip
     return found
+
+
+def relabelled(at):
+    return op("aten::add", at, 1, **{"Input Dims": [[100], []], "Input type": ["long int", "Scalar"]})
 
 
 CASES = {
@@ -1792,6 +1806,15 @@ def test_the_parts_of_a_batch_are_no_items(tmp_path):
         (large(1 << 23, us=2000), False),  # as fast as memory is
         (large(1 << 23)[:1], False),
         ([one | {"name": f"{one['name']}_"} for one in large(1 << 23)], False),  # in place
+        ([read_across(one) for one in large(1 << 23)], False),
+        ([shaped("aten::mul", 100 + 15_000 * n, 10_000, [1 << 22], [1 << 22]) for n in range(2)], False),  # 16 MiB
+        (
+            [
+                of_types(one, "float", "long int")
+                for one in (shaped("aten::mul", 100 + 15_000 * n, 10_000, [1 << 22], [1 << 22]) for n in range(2))
+            ],
+            False,
+        ),  # floats of 4 bytes
         ([shaped("aten::add", 100 + 15_000 * n, 10_000, *[[1 << 23]] * 3) for n in range(2)], False),  # out=
         ([one | {"name": "aten::exp"} for one in large(1 << 23)], False),  # the arithmetic may take it
         ([one | {"args": one["args"] | {"Sequence number": n + 1}} for n, one in enumerate(large(1 << 23))], False),  # kept
@@ -1816,6 +1839,15 @@ def test_a_sleep_counts_as_far_as_no_other_thread_is_at_work(tmp_path):
         assert slept.gain_unknown_because == "it is not recorded what the program waits for there"
 
 
+def test_a_wait_for_a_worker_between_two_batches_is_no_crossing(tmp_path):
+    """A batch that comes before its turn is kept, and the load waits for the one of another worker."""
+    for second_us, told in ((320, True), (4000, False)):
+        sets = [op("aten::set_", start + 30 * n, 5) for start in (20, second_us) for n in range(10)]
+        events = [step(0, 0, 1000 if told else 10_000), annotation(LOADER, 10, 850 if told else 6000), *sets]
+        told_of = found(tmp_path, [*events, *linked(ADD, 900 if told else 9000, 80, 20)])
+        assert ("batch-in-pieces" in told_of) is told
+
+
 def test_another_thread_is_told_once_by_what_is_known_with_functions(tmp_path):
     """Its ops alone say that it works; where the recording has functions, too, these say it, or that the steps wait for it."""
     ops = [op("aten::mm", 20, 900), *on(2, *(op("aten::sort", 100 * n, 60) for n in range(9)))]
@@ -1837,6 +1869,25 @@ def test_functions_light_up_where_they_are_though_one_began_before_all_else(tmp_
     light = finding_light(Timeline(reading), "another-thread-works")
     assert light is not None and light.spans_ns is not None
     assert light.spans_ns.tolist() == [[100_000, 850_000]]
+
+
+def test_of_sleeps_in_a_row_only_the_last_one_may_be_longer_than_need_be(tmp_path):
+    """After each of the others the program asked, and went on to sleep, while no recorded thread was at work."""
+    asks = [python("<built-in function sleep>", 100 + 110 * n, 100) for n in range(5)]
+    busy = on(
+        2, python("work.py(3): run", 50, 900), python("<built-in method get of _queue.SimpleQueue object at 0x1>", 150, 550)
+    )
+    events = [step(0, 0, 1000), python("train.py(5): step", 10, 980), *asks, op("aten::mm", 720, 200), *busy]
+    (slept,) = (one for one in read(write(tmp_path / "t.json", *events)).findings if one.slug == "sleeps-in-step")
+    assert round(slept.gain.high, 2) == 0.1
+
+
+def test_a_sleep_while_the_gpu_works_waits_for_it(tmp_path):
+    for kernel_us, highs in ((100, [0.3]), (500, [])):
+        events = [*asleep(350), *linked(ADD, 250, kernel_us, 20)]
+        slept = [one for one in read(write(tmp_path / "t.json", *events)).findings if one.slug == "sleeps-in-step"]
+        assert [round(one.gain.high, 2) for one in slept] == highs
+        assert all("no other thread is at work, nor the GPU" in one.seen for one in slept)
 
 
 def test_a_line_that_sleeps_between_ops_promises_nothing(tmp_path):
@@ -2710,15 +2761,22 @@ def test_a_number_may_change_between_passes(tmp_path, shape, why):
 
 @pytest.mark.parametrize(("slug", "events", "told"), [
     ("enlarged-before-a-layer", enlarged([4, 64, 3, 3]), False),
+    ("enlarged-before-a-layer", enlarged([4, 64, 1, 1], stride="[2, 2]"), False),
+    ("enlarged-before-a-layer", enlarged([4, 64, 1, 1], stride="[1, 1]"), True),
+    ("enlarged-before-a-layer",  # something else takes it, too, as a view
+     [*enlarged([4, 64, 1, 1]), shaped("aten::flatten", 700, 5, [2, 64, 32, 32]), shaped("aten::mean", 710, 50, [2, 64, 1024])],
+     False),
     ("enlarged-before-a-layer", enlarged([4, 64, 1, 1], to=4), False),  # they become smaller
     ("enlarged-before-a-layer", enlarged([4, 64, 1, 1], between="aten::cat"), False),
     ("resampling", enlarged([4, 64, 1, 1]), False),  # it is told once
     ("sleeps-in-step", asleep(350)[1:4], True),  # what it waits for was not recorded
     ("another-thread-works", beside(asks="somewhere/lib/python3.12/queue.py(205): get_nowait")[1:], False),  # it waits for it
-    ("another-thread-works", [op("aten::mm", 20, 900), *on(2, *(op("aten::sort", 100 * n, 60) for n in range(9)))], True),
+    ("another-thread-works", [op("aten::mm", 20, 900), *on(2, *(op("aten::sort", 100 * n, 10) for n in range(9)))], True),
     ("batch-in-pieces", sent_in(16, load=ALONE), False),  # no worker sends it
     ("mask-per-class", masked(16, "float"), False),  # no labels
     ("mask-per-class", masked(16, same=True), False),
+    ("mask-per-class",  # other labels after each class
+     [one for n, event in enumerate(masked(16)) for one in (event, *[relabelled(50 * (n // 4) + 48)] * (n % 4 == 3))], False),
     ("mask-per-class", masked(16, of_mask="float"), False),  # sums of something else
     ("mask-per-class", masked(16, then="aten::nonzero"), False),  # the places of each class
     ("enlarged-before-a-layer",  # another layer takes it, too

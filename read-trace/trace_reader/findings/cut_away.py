@@ -115,7 +115,8 @@ def _enlarged_before_a_layer(trace: Trace, facts: Facts) -> Seen | None:
     """
     if not trace.op_names & ENLARGES or "aten::conv2d" not in trace.op_names:
         return None
-    outer = trace.outer_ops.where(~trace.outer_ops.is_named(VIEW_OPS.__contains__))
+    every = trace.outer_ops
+    outer = every.where(~every.is_named(VIEW_OPS.__contains__))
     edits, found, told = list[Edit](), list[int](), Counter[str]()
     for _, one in outer.by(trace.step_at(outer.start_ns), outer.track):
         for at in np.flatnonzero(one.is_named(ENLARGES.__contains__)[:-1]).tolist():
@@ -123,7 +124,9 @@ def _enlarged_before_a_layer(trace: Trace, facts: Facts) -> Seen | None:
             layer = shapes_of(trace.slices, int(pair.at[1]))
             if pair.names[1] != "aten::conv2d" or (left := _left_if_turned(shapes, layer)) is None:
                 continue
-            again = any(layer[0] in shapes_of(trace.slices, row) for row in one.at[at + 2 :].tolist())
+            later = every.where((every.track == pair.track[1]) & (every.start_ns >= pair.end_ns[1]))  # views, too
+            later = later.where(trace.step_at(later.start_ns) == trace.step_at(pair.start_ns[1:])[0])
+            again = any(layer[0] in shapes_of(trace.slices, row) for row in later.at.tolist())
             if again or not _is_at_each_place(trace, int(pair.at[1])):
                 continue
             found += pair.at.tolist()

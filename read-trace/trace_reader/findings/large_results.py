@@ -7,13 +7,13 @@ from trace_reader.analysis.replay.edits import REPLACED, Effect
 from trace_reader.analysis.replay.rounds import broadcast
 from trace_reader.analysis.trace.bandwidth import ITEM_BYTES
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.analysis.trace.op_cost import tensors_known
+from trace_reader.analysis.trace.op_cost import inputs_of, tensors_known
 from trace_reader.findings.registry import Seen, a_step, finding, have_nodes, listed, seen_with_time, with_what_is_freed
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
 
-GIVEN_BACK = 32 << 20  # bytes: glibc gives this much back when it is freed, however often it is asked for (mallopt(3))
-SLOW = 12.0  # bytes per ns that are written: of two cores, memory that is there takes 25 and more, new pages 4 (2026-11-29)
+GIVEN_BACK_BYTES = 32 << 20  # glibc gives this much back when it is freed, however often it is asked for (mallopt(3))
+SLOW_BYTES_PER_NS = 12.0  # that are written: of two cores, memory that is there takes 25 and more, new pages 4 (2026-11-29)
 LEFT = 0.2  # of an op's time, and of what is freed behind it
 FEWEST = 2  # a step
 CHEAP = frozenset(
@@ -28,8 +28,8 @@ CHEAP = frozenset(
     "the input shapes of aten::add, mul, div and the like",
     "The C library gives memory of 32 MiB and more back to the system as soon as it is freed (glibc). So each such result may be "
     "memory whose pages the system clears first, and that can take longer than the op itself.",
-    "Write into memory that is kept: in place (sub_(), mul_(), clamp_()) where nothing else reads the input, or with out=; or go "
-    "over the data in parts of a few MB, which stay in the cache.",
+    "Write into memory that is kept: in place (sub_(), mul_(), clamp_()) where nothing else reads the input, or with out= where "
+    "the last step's result is no longer needed; or go over the data in parts of a few MB, which stay in the cache.",
     source="https://man7.org/linux/man-pages/man3/mallopt.3.html",
 )
 def _large_results(trace: Trace, facts: Facts) -> Seen | None:
@@ -39,23 +39,30 @@ def _large_results(trace: Trace, facts: Facts) -> Seen | None:
     outer = trace.outer_ops.where(trace.outer_ops.is_named(CHEAP.__contains__))
     outer = outer.where(trace.step_at(outer.start_ns) >= 0)
     outer = outer.where(~have_nodes(trace, outer)) if len(outer) else outer
-    found, largest = [np.empty(0, np.int64)], 0
+    found, largest_bytes = [np.empty(0, np.int64)], 0
     for _, rows in outer.by(outer.name, outer.detail):
-        size = _result_bytes(trace, int(rows.at[0]))
-        if size >= GIVEN_BACK:
-            slow = rows.where(size < SLOW * 1000 * rows.duration_us)
+        size_bytes = _result_bytes(trace, int(rows.at[0]))
+        if size_bytes >= GIVEN_BACK_BYTES and _lie_in_order(trace, int(rows.at[0])):
+            slow = rows.where(size_bytes < SLOW_BYTES_PER_NS * 1000 * rows.duration_us)
             found.append(slow.at)
-            largest = max(largest, size * bool(len(slow)))
+            largest_bytes = max(largest_bytes, size_bytes * bool(len(slow)))
     ops = Rows(trace.slices, np.sort(np.concatenate(found)))
     if len(ops) < FEWEST * len(facts.steps):
         return None
     names = listed(f"{len(rows) / len(facts.steps):.3g} x {name}" for name, rows in sorted(ops.by_name(), key=_most_first))
-    words = f"{a_step(len(ops), facts, 'result', 'results')} of up to {largest / 1e6:.0f} MB: {names}"
+    words = f"{a_step(len(ops), facts, 'result', 'results')} of up to {largest_bytes / 1e6:.0f} MB: {names}"
     return seen_with_time(trace, facts, ops, words, Effect(with_what_is_freed(trace, ops, LEFT), kind=REPLACED))
 
 
 def _most_first(item: tuple[str, Rows]) -> tuple[int, str]:
     return -len(item[1]), item[0]
+
+
+def _lie_in_order(trace: Trace, row: int) -> bool:
+    """Return whether no matrix is read across its rows, which by itself takes longer; also where strides were not recorded."""
+    inputs = inputs_of(trace.slices, row)
+    strides = inputs.strides if inputs is not None and isinstance(inputs.strides, tuple) else ()
+    return all(list(one) == sorted(one, reverse=True) for one in strides if isinstance(one, tuple))
 
 
 def _result_bytes(trace: Trace, row: int) -> int:

@@ -1,5 +1,8 @@
 """What a DataLoader does while a step waits for it."""
 
+from collections.abc import Iterator
+from itertools import pairwise
+
 import numpy as np
 from trace_reader.analysis.replay.edits import GONE, ONCE, REPLACED, UNSURE, Effect, dropped, skipped, without_loader
 from trace_reader.analysis.replay.places import by_shapes
@@ -17,6 +20,7 @@ from trace_reader.units import about, us
 
 LEAST_COPIES = 8  # for one batch, of one shape where shapes are known
 LEAST_PIECES = 16  # of a batch
+LEAST_WAIT_NS, LONGER_WAIT = 1_000_000, 10  # between two of its tensors; times the median
 LEAST_LISTS, LEFT_OF_LISTS = 16, 0.1  # in a load; of their time, as arrays
 OF_A_LIST = ("aten::empty", "aten::to", "aten::lift_fresh", "aten::detach_")  # torch.tensor() of one: of an array, another row
 WHOLE_BATCH = "Let the DataLoader return tensors of the CPU, and copy the whole batch in one call behind it"
@@ -143,7 +147,8 @@ def _batch_in_pieces(trace: Trace, facts: Facts) -> Seen | None:
         return None
     sets = trace.ops.where(trace.ops.is_named("aten::set_".__eq__) & (trace.step_at(trace.ops.start_ns) >= 0))
     load = innermost(trace.slices, trace.parent, sets.at, trace.slices.are_named(Kind.ANNOTATION, _has_workers))
-    of_loads = [rows for (at,), rows in sets.by(load) if at >= 0 and len(rows) >= LEAST_PIECES]
+    batches = [batch for (at,), rows in sets.by(load) if at >= 0 for batch in _batches(rows)]
+    of_loads = [rows for rows in batches if len(rows) >= LEAST_PIECES]
     if not of_loads:
         return None
     ops = Rows(trace.slices, np.sort(np.concatenate([rows.at for rows in of_loads])))
@@ -156,6 +161,14 @@ def _batch_in_pieces(trace: Trace, facts: Facts) -> Seen | None:
     seen = f"{a_step(len(ops), facts, 'tensor', 'tensors')} from a worker, one after the other: {us(took_us / len(facts.steps))}"
     effect = Effect(skipped(union), kind=ONCE)
     return Seen(f"{seen}, {about(share)} of the steps' time", ops, share=share, effect=effect)
+
+
+def _batches(sets: Rows) -> Iterator[Rows]:
+    """Give the tensors of a load in runs: a gap longer than those between them is a wait for a worker, behind a batch."""
+    gaps_ns = sets.start_ns[1:] - sets.end_ns[:-1]
+    is_wait = gaps_ns > max(LEAST_WAIT_NS, LONGER_WAIT * float(np.median(gaps_ns))) if len(gaps_ns) else gaps_ns > 0
+    edges = [0, *(np.flatnonzero(is_wait) + 1).tolist(), len(sets)]
+    return (sets.where(np.arange(first, last)) for first, last in pairwise(edges))
 
 
 def _has_workers(name: str) -> bool:

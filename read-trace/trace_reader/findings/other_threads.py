@@ -50,6 +50,8 @@ def sleeps_in_step(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
     gpu = trace.work.where(np.argsort(trace.work.start_ns, kind="stable"))
     at_work = _together([*others, merged(gpu.start_ns, gpu.end_ns)])
     idle = without(asleep, at_work)
+    last = sleeps.where(_is_last(trace, sleeps))
+    savable = without(merged(last.start_ns, last.end_ns), at_work)
     slept_ns, idle_ns = (int((union[1] - union[0]).sum()) for union in (asleep, idle))
     if idle_ns == slept_ns:  # it may wait for anything
         return Seen(seen, sleeps, share=share, no_effect=NOT_SEEN)
@@ -58,8 +60,20 @@ def sleeps_in_step(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
         f"{seen}; in {us(idle_ns / 1000 / len(facts.steps))} of it {who}",
         sleeps,
         share=share,
-        effect=Effect(skipped(idle), kind=WAITS),
+        effect=Effect(skipped(savable), kind=WAITS),
     )
+
+
+def _is_last(trace: Trace, sleeps: Rows) -> np.ndarray:
+    """Return, of each sleep, whether an op follows on its thread before the next one. Of several in a row the program went on
+    asking: all but the last were of something that was not there yet, be it in another process.
+    """
+    is_last = np.ones(len(sleeps), bool)
+    for (track,), rows in sleeps.by(sleeps.track):
+        ops = np.sort(trace.outer_ops.start_ns[trace.outer_ops.track == track])
+        before_next = np.searchsorted(ops, rows.start_ns[1:])
+        is_last[np.flatnonzero(sleeps.track == track)[:-1]] = before_next > np.searchsorted(ops, rows.end_ns[:-1])
+    return is_last
 
 
 def sleeps_of(trace: Trace, stacks: Trace) -> Rows:
