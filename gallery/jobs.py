@@ -44,6 +44,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=4, help="of each command (default: 4)")
     parser.add_argument("--ranks", type=int, default=2, help="processes, one a GPU (default: 2)")
     args = parser.parse_args()
+    if torch.cuda.device_count() < args.ranks:
+        raise SystemExit(
+            f"this needs {args.ranks} GPUs, and finds {torch.cuda.device_count()}; gallery/several_gpus/ holds a run of each"
+        )
     args.out.mkdir(parents=True, exist_ok=True)
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     machine = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "nccl": list(torch.cuda.nccl.version()),

@@ -12,6 +12,7 @@ program keeps of a batch, by its values, is never asked for again; what it keeps
 
 import argparse
 import ast
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 import contextlib
 import copy
@@ -204,7 +205,7 @@ class Program:
         kind = type(outputs)
         if kind is list or (isinstance(outputs, tuple) and kind.__iter__ is tuple.__iter__):
             return [leaf for one in outputs for leaf in self.plain(one)]
-        if kind is dict:
+        if kind in (dict, OrderedDict, defaultdict):
             return [leaf for one in outputs.values() for leaf in self.plain(one)]
         if kind not in PLAIN and (isinstance(outputs, (*PLAIN, tuple, list, dict)) or kind.__module__ == self.module.__name__):
             raise BrokenError(f"{self.path.name}: step gives a {kind.__name__}, a class of its own: give plain tensors")

@@ -12,6 +12,7 @@ from trace_reader.analysis.replay.place import FUNCTION, MODULE
 from trace_reader.analysis.replay.places import (
     ALL_OF_A_STEP,
     Candidate,
+    as_in_the_trace,
     cpu_us_of,
     functions,
     library_calls,
@@ -151,7 +152,7 @@ def library_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
 def _steps_with_functions(trace: Trace, stacks: Trace) -> Rows:
     """Return the steps in which functions of Python are: another recording may do the same in some of them alone."""
     python = Rows(stacks.slices, stacks.slices.of(Kind.PYTHON))
-    step = trace.step_at(python.start_ns + stacks.zero_ns - trace.zero_ns)
+    step = trace.step_at(as_in_the_trace(trace, stacks, python).start_ns)
     has_some = np.isin(np.arange(len(trace.steps)), step)
     return trace.steps.where(has_some) if has_some.any() else trace.steps
 
