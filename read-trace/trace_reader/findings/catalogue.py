@@ -698,7 +698,7 @@ def _effect(entry: Entry, trace: Trace, spans: Rows) -> Effect:
 
 def _of_spectra(trace: Trace, spans: Rows) -> Rows:
     """Return the ops of the steps that take complex numbers, as many as one of these transforms makes."""
-    made = {_first_shape(trace, row) for row in spans.at[distinct(spans.detail).first].tolist()}
+    made = {(_first_shape(trace, row),) for row in spans.at[distinct(spans.detail).first].tolist()}
     outer = trace.outer_ops.where(trace.step_at(trace.outer_ops.start_ns) >= 0)
     # Behind the first transform of their step.
     step = trace.step_at(spans.start_ns)
@@ -708,7 +708,7 @@ def _of_spectra(trace: Trace, spans: Rows) -> Rows:
     found = [np.zeros(0, np.int64)]
     for _, ops in outer.by(outer.detail):
         inputs = inputs_of(trace.slices, int(ops.at[0]))
-        if inputs is not None and str(inputs.types[:1]).startswith("('c10::complex") and inputs.dims[0] in made:
+        if inputs is not None and str(inputs.types[:1]).startswith("('c10::complex") and inputs.dims[:1] in made:
             found.append(ops.at)
     return Rows(trace.slices, np.sort(np.concatenate(found)))
 
