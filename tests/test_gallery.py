@@ -470,6 +470,7 @@ def test_of_several_runs_of_the_jobs_the_first_is_kept(tmp_path, monkeypatch, ca
 
     monkeypatch.setattr(gallery_jobs, "record", record)
     monkeypatch.setattr(gallery_jobs, "COMMANDS", {"a": ("a.py",), "b": ("b.py",)})
+    monkeypatch.setattr(gallery_jobs.torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(gallery_jobs.torch.cuda, "get_device_name", lambda: "NVIDIA H200")
     monkeypatch.setattr(gallery_jobs.torch.cuda.nccl, "version", lambda: (2, 28, 9))
     monkeypatch.setattr("sys.argv", ["jobs.py", "--out", str(tmp_path / "out"), "--runs", "1", "b"])
@@ -482,6 +483,14 @@ def test_of_several_runs_of_the_jobs_the_first_is_kept(tmp_path, monkeypatch, ca
     assert re.fullmatch(r"spread_\d{4}-\d\d-\d\d\.json", path.name)
     spread = json.loads(path.read_text())
     assert [run["step_us"] for run in spread["runs"]["a"]] == [1, 3, 5] and spread["machine"]["device"] == "NVIDIA H200"
+
+
+def test_jobs_are_recorded_on_as_many_gpus_as_ranks(tmp_path, monkeypatch):
+    monkeypatch.setattr(gallery_jobs.torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr("sys.argv", ["jobs.py", "--out", str(tmp_path / "out")])
+    with pytest.raises(SystemExit, match=r"^this needs 2 GPUs, and finds 1; gallery/several_gpus/ holds a run of each$"):
+        gallery_jobs.main()
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_jobs_step_takes_as_long_as_its_slowest_ranks(tmp_path, monkeypatch):
