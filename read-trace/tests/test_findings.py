@@ -1882,6 +1882,13 @@ def test_of_sleeps_in_a_row_only_the_last_one_may_be_longer_than_need_be(tmp_pat
     assert round(slept.gain.high, 2) == 0.1
 
 
+def test_a_function_that_the_model_runs_in_is_the_program(tmp_path):
+    for model_us, told in ((100, True), (400, False)):
+        around = python("serve.py(9): answer", 50, 750), python("nn.Module: Net_0", 100, model_us)
+        events = [step(0, 0, 1000), python("serve.py(5): step", 10, 980), *around, op("aten::relu", 850, 20)]
+        assert ("own-function" in found(tmp_path, events)) is told
+
+
 def test_a_sleep_while_the_gpu_works_waits_for_it(tmp_path):
     for kernel_us, highs in ((100, [0.3]), (500, [])):
         events = [*asleep(350), *linked(ADD, 250, kernel_us, 20)]
